@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from samza_azure.spark.jvm import java
 from samza_azure.spark.jvm.output import BatchOutput
+from samza_azure.spark.jvm.precompiled import is_current
 from samza_azure.spark.jvm.session import connect_session
 from samza_azure.spark.jvm.settings import settings_of
 from samza_azure.spark.jvm.sink import start
@@ -75,9 +76,9 @@ def _rows(number: int) -> pa.RecordBatch:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Without an argument: build the archive if there is none. With one: be the training run that makes it."""
+    """Without an argument: build the archive if there is none for this release. With one: be the run that makes it."""
     if not arguments:
-        built = java.build_archive(os.environ)
+        built = java.build_archive(os.environ, is_current)
         result = f"Java's archive: {built}" if built else "Another process is making the archive."
         print(result)  # noqa: T201  # this is the command's result
         return 0

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from py4j.protocol import Py4JError
 from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.extras import JAVA, to_install
 from samza_azure.messages import OUT_OF_MEMORY
-from samza_azure.spark.jvm import java
+from samza_azure.spark.jvm import context, java, ml_functions, precompiled
+from samza_azure.spark.jvm.janino import COMPILER, package_of
 
 from .child import PATIENCE_S
 
@@ -97,12 +99,48 @@ def test_java_25_starts_from_the_cache_that_its_training_leaves(tmp_path: Path) 
     built = java.build_archive(environment)
     assert built is not None
     print(f"{built.name}: {built.stat().st_size >> 20} MiB")
-    loaded = tmp_path / "loaded"
-    jvm = java.launch({"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={loaded}"}, environment, tmp_path)
-    jvm.gateway()
-    jvm.end()
-    lines = loaded.read_text().splitlines()
-    assert sum("shared objects file" in line for line in lines) > len(lines) / 2
+    assert precompiled.is_current(java.precompiled_of(built))
+    subprocess.run([sys.executable, "-c", FROM_ARCHIVE, tmp_path], env=environment, check=True, timeout=120)
+    lines = (tmp_path / "loaded").read_text().splitlines()
+    assert sum(ARCHIVED in line for line in lines) > len(lines) / 2
+    for each in (context, ml_functions):
+        ours = f"{package_of(each.SOURCE)}.{each.NAME} "
+        assert [line for line in lines if ours in line and ARCHIVED in line], f"{each.NAME} was compiled"
+    assert [line for line in lines if f"{COMPILER} " in line and ARCHIVED in line]
+
+
+ARCHIVED = "shared objects file"
+FROM_ARCHIVE = """
+import sys
+from pathlib import Path
+from samza_azure.spark.jvm.janino import class_of
+from samza_azure.spark.jvm.session import jvm_of, start_session
+here = Path(sys.argv[1])
+loaded = {"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={here}/loaded"}
+spark = start_session("java", loaded, here / "scratch")
+class_of(jvm_of(spark), "org.codehaus.janino.SimpleCompiler")()
+spark.stop()
+"""
+
+
+def test_an_archive_whose_jar_is_not_current_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an upgrade of this package alone. A container does not look into the jar: it makes what is missing."""
+    made: list[str] = []
+
+    def run(command: Sequence[str], environment: Mapping[str, str]) -> None:
+        made.append(command[3])
+        Path(command[4]).touch()
+
+    monkeypatch.setattr(java, "_run_quietly", run)
+    monkeypatch.setattr(java, "_base_archive", lambda *_: [])
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    both = ["samza_azure.spark.jvm.precompiled", "samza_azure.spark.training"]
+    java.build_archive(environment)
+    assert made == both
+    java.build_archive(environment)
+    assert made == both
+    java.build_archive(environment, lambda jar: False)
+    assert made == both * 2
 
 
 def test_archives_that_were_unused_for_long_are_deleted_with_the_next_one(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from samza_azure.spark.jvm.java import (
     archive_options,
     class_path,
     find_java,
+    precompiled,
     spark_jars,
 )
 
@@ -98,7 +99,7 @@ def executor(environment: Mapping[str, str]) -> Daemon:
     command = [
         str(java.binary),
         "-cp",
-        class_path(spark_jars(), more),
+        class_path(spark_jars(), more, precompiled(java, environment)),
         f"-Xmx{environment[MEMORY]}",
         *LOGS,
         *MODULE_OPTIONS,
@@ -128,7 +129,7 @@ def _daemon(name: str, arguments: Sequence[object], host: str, environment: Mapp
     command = [
         str(java.binary),
         "-cp",
-        class_path(spark_jars(), ""),
+        class_path(spark_jars(), "", precompiled(java, environment)),
         HEAP,
         "-XX:+UseSerialGC",
         *SAME_EVERYWHERE,

@@ -7,7 +7,8 @@ The JVM is started here and not by spark-submit's shell scripts. That saves a se
 unset: with it Spark puts pyspark.zip first on each worker's path, and every worker compiles pyspark anew.
 An archive that a training run leaves makes the second start on a machine about twice as fast. It is optional. Of Java
 17 to 24 it holds classes (class-data sharing). From Java 25 on it also holds how they are linked and which methods are
-hot, so that the first batches need less as well (an ahead-of-time cache, JEP 483, 514 and 515).
+hot, so that the first batches need less as well (an ahead-of-time cache, JEP 483, 514 and 515). Beside it is a jar of
+classes that the start would compile (`precompiled.py`).
 """
 
 import fcntl
@@ -20,7 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -204,9 +205,20 @@ def archive_of(java: Java, jars: Path, cache: Path) -> Path:
     return cache / f"classes-{hashlib.sha256(what.encode()).hexdigest()[:16]}.{suffix}"
 
 
-def class_path(jars: Path, extra: str) -> str:
+def precompiled_of(archive: Path) -> Path:
+    """The jar of classes that belongs to the archive: see `precompiled.py`."""
+    return archive.with_suffix(".jar")
+
+
+def precompiled(java: Java, environment: Mapping[str, str]) -> Path:
+    """The same for this Java. It exists if the training run has written it."""
+    return precompiled_of(archive_of(java, spark_jars(), cache_directory(environment)))
+
+
+def class_path(jars: Path, extra: str, jar: Path | None = None) -> str:
     """What Java is given as its class path. The archive is for the same one only."""
-    return os.pathsep.join(part for part in (extra, f"{jars}/*") if part)
+    ours = str(jar) if jar and jar.exists() else ""
+    return os.pathsep.join(part for part in (extra, ours, f"{jars}/*") if part)
 
 
 def _before_exec() -> None:
@@ -272,9 +284,10 @@ def launch(
     temporary.mkdir(parents=True, exist_ok=True)
     information = directory / "gateway"
     information.unlink(missing_ok=True)
+    jar = precompiled(java, environment)
     chosen = archive_options(java, environment) if options is None else options
     process = subprocess.Popen(
-        _command(java, settings, [f"-Djava.io.tmpdir={temporary}", *chosen]),
+        _command(java, settings, jar, [f"-Djava.io.tmpdir={temporary}", *chosen]),
         env=_environment(environment, information, python),
         stdin=subprocess.PIPE,  # the gateway exits when it is closed
         preexec_fn=_before_exec,
@@ -282,12 +295,12 @@ def launch(
     return Jvm(process, information, python, start_timeout_s)
 
 
-def _command(java: Java, settings: Mapping[str, str], options: Sequence[str]) -> list[str]:
+def _command(java: Java, settings: Mapping[str, str], jar: Path, options: Sequence[str]) -> list[str]:
     at_start = [item for name in START_SETTINGS if name in settings for item in ("--conf", f"{name}={settings[name]}")]
     return [
         str(java.binary),
         "-cp",
-        class_path(spark_jars(), settings.get("spark.driver.extraClassPath", "")),
+        class_path(spark_jars(), settings.get("spark.driver.extraClassPath", ""), jar),
         f"-Xmx{settings.get('spark.driver.memory', '1g')}",
         *FOR_ROWS,
         "-XX:-UsePerfData",
@@ -327,7 +340,8 @@ def archive_options(java: Java, environment: Mapping[str, str]) -> list[str]:
         return []
     with suppress(OSError):  # that of an image is read-only
         for each in archive.parent.glob(f"{archive.stem}.*"):
-            os.utime(each)
+            if each != precompiled_of(archive):  # Java compares its time with that in the archive
+                os.utime(each)
     if java.compiles_ahead:
         return [f"-XX:AOTCache={archive}", "-XX:AOTMode=auto", *QUIET_CACHE]
     return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", *QUIET_ARCHIVE]
@@ -341,11 +355,11 @@ def training_options(java: Java, archive: Path, base: Path | None = None) -> lis
     return [f"-XX:ArchiveClassesAtExit={archive}", *QUIET_ARCHIVE, *on_top]
 
 
-def build_archive(environment: Mapping[str, str]) -> Path | None:
+def build_archive(environment: Mapping[str, str], is_current: Callable[[Path], bool] = Path.exists) -> Path | None:
     """Create Java's archive by a training run, once per machine. None if another process is creating it.
 
-    The training run is a separate process at low priority, which dies with this thread. The archive is renamed when
-    it is complete, so a partial one is never used.
+    It is created again if its jar of classes is not current. The training run is a separate process at low priority,
+    which dies with this thread. The archive is renamed when it is complete, so a partial one is never used.
     """
     java = find_java(environment)
     cache = cache_directory(environment)
@@ -356,17 +370,13 @@ def build_archive(environment: Mapping[str, str]) -> Path | None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return None
-        if not archive.exists():
+        jar = precompiled_of(archive)
+        if not (archive.exists() and is_current(jar)):
+            base = _base_archive(java, archive)
+            ours = [sys.executable, "-P", "-m"]
+            _run_quietly([*ours, "samza_azure.spark.jvm.precompiled", str(jar)], environment)
             fresh = archive.with_suffix(".new")
-            command = [
-                sys.executable,
-                "-P",
-                "-m",
-                "samza_azure.spark.training",
-                str(fresh),
-                *_base_archive(java, archive),
-            ]
-            _run_quietly(command, environment)
+            _run_quietly([*ours, "samza_azure.spark.training", str(fresh), *base], environment)
             fresh.rename(archive)
             _delete_old_archives(cache)
     return archive
@@ -376,8 +386,9 @@ def _delete_old_archives(cache: Path) -> None:
     """Delete archives that no JVM was started with for long: each release of Spark or Java has another, of 100 MB."""
     for each in cache.glob("classes-*"):
         with suppress(OSError):
-            if time.time() - each.stat().st_mtime > ARCHIVE_KEPT_S:
+            if each.suffix != ".jar" and time.time() - each.stat().st_mtime > ARCHIVE_KEPT_S:
                 each.unlink()
+                precompiled_of(each).unlink(missing_ok=True)
 
 
 def _base_archive(java: Java, archive: Path) -> list[str]:
