@@ -52,12 +52,12 @@ def test_a_function_that_spark_no_longer_has_is_an_error_and_no_endless_search(s
     other = "SessionsOfATest"  # py4j knows classes by their names
     source = ml_functions.SOURCE.replace(ml_functions.NAME, other)
     sessions = compiled(spark, other, source)
-    sessions.session(spark.sparkContext._jsc.sc(), {}, ["no_such_function"])
+    sessions.session(spark.sparkContext._jsc.sc(), {}, ["absent"])
     try:
-        with pytest.raises(Py4JJavaError, match=r"spark\.ml has no function no_such_function"):
-            lookup(spark, "no_such_function")
+        with pytest.raises(Py4JJavaError, match=r"spark\.ml has no function absent"):
+            lookup(spark, "absent")
     finally:
-        internal(spark).dropFunction(identifier(spark, "no_such_function"))
+        internal(spark).dropFunction(identifier(spark, "absent"))
 
 
 def identifier(spark: SparkSession, name: str) -> Any:
