@@ -26,6 +26,7 @@ from samza_azure.spark.jvm.precompiled import is_current
 from samza_azure.spark.jvm.session import connect_session
 from samza_azure.spark.jvm.settings import settings_of
 from samza_azure.spark.jvm.sink import start
+from samza_azure.spark.jvm.sources import register
 from samza_azure.spark.jvm.watermark import OwnedWatermark
 from samza_azure.spark.pipeline.destination import with_destination
 
@@ -97,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _train(spark: SparkSession, directory: Path) -> None:
-    spark.dataSource.register(TrainingSource)
+    register(spark, TrainingSource)
     queries = [
         _query(spark, directory / "plain", lambda rows: rows.where("value IS NOT NULL")),
         _query(

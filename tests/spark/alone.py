@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from samza_azure.account import Secret, Storage
 from samza_azure.commands.azurite.emulator import Azurite
-from samza_azure.spark.jvm import java, local_files, selectors
+from samza_azure.spark.jvm import java, local_files, selectors, sources
 from samza_azure.spark.jvm.session import connect_session, jvm_of
 from samza_azure.spark.jvm.settings import settings_of
 from samza_azure.spark.query.source import LogSource
@@ -51,7 +51,7 @@ def alone(chosen: Mapping[str, str]) -> Iterator[Alone]:
             settings = settings_of(chosen, directory)
             jvm = java.launch(settings, {**os.environ, **to_environment(storage)}, directory)
             session = connect_session("prove", settings, jvm)
-            session.dataSource.register(LogSource)
+            sources.register(session, LogSource)
             local_files.install(session)
             selectors.install(session)
             try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from samza_azure.account import Storage
-from samza_azure.spark.jvm import exchanges, java, local_files, searches, selectors
+from samza_azure.spark.jvm import exchanges, java, local_files, searches, selectors, sources
 from samza_azure.spark.jvm.session import connect_session
 from samza_azure.spark.jvm.settings import settings_of
 from samza_azure.spark.query.source import LogSource
@@ -43,7 +43,7 @@ def session(storage: Storage, directory: Path, more: Mapping[str, str] | None = 
     jvm = java.launch(settings, environment, directory, python=zygote.stdout.readline().strip())
     assert zygote.stdout.readline() == "forked\n"
     spark = connect_session("tests", settings, jvm)
-    spark.dataSource.register(LogSource)
+    sources.register(spark, LogSource)
     local_files.install(spark)
     selectors.install(spark)
     exchanges.install(spark)

@@ -44,6 +44,11 @@ JAVA: dict[str, tuple[str, ...]] = {
     f"{SQL}.connector.catalog.CatalogManager": ("tempVariableManager",),
     f"{CATALYST}.catalog.TempVariableManager": ("variables",),
     f"{SPARK}.api.python.PythonUtils": ("toSeq",),
+    f"{SPARK}.api.python.SimplePythonFunction": (
+        "accumulator", "broadcastVars", "command", "copy", "envVars", "pythonExec", "pythonIncludes", "pythonVer",
+    ),
+    f"{SQL}.DataSourceRegistration": ("registerPython",),
+    f"{SQL}.execution.datasources.v2.python.UserDefinedPythonDataSource": (),
     f"{SQL}.types.DataType": ("json", "simpleString", "sql", "typeName"),
     f"{SQL}.types.Metadata": ("contains", "getLong"),
     f"{SQL}.types.StructType": ("fromDDL",),
@@ -110,7 +115,6 @@ JAVA: dict[str, tuple[str, ...]] = {
     f"{EXPRESSIONS}.aggregate.AggregateExpression": ("aggregateFunction", "isDistinct", "resultId"),
     f"{EXPRESSIONS}.aggregate.ListAgg": ("orderExpressions",),
     f"{SPARK}.unsafe.types.CalendarInterval": ("days", "microseconds", "months"),
-    f"{SPARK}.api.python.SimplePythonFunction": ("command",),
     f"{SQL}.classic.ExpressionUtils": ("column",),
     # Rules that read a plan, or say what Spark makes of it.
     f"{CATALYST}.analysis.RewriteCollationJoin": ("apply",),
@@ -239,6 +243,7 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "pyspark.sql.conf": ("_jconf",),
     "pyspark.sql.streaming.query": ("_jsq",),
     "pyspark.sql.types": ("_parse_datatype_json_string",),
+    "pyspark.sql.udf": ("_wrap_function",),
     "pyspark.errors.exceptions.captured": ("_origin",),
     "pyspark.sql.streaming.stateful_processor_util": ("_stateful_processor",),
     "pyspark.cloudpickle.cloudpickle": (

@@ -20,7 +20,7 @@ from samza_azure.errors import SamzaAzureError
 from samza_azure.machine.processes import how_it_ended
 from samza_azure.messages import OUT_OF_MEMORY, Alive, JvmEnded
 from samza_azure.pipeline.analysed import Pipeline
-from samza_azure.spark.jvm import cpu_time, exchanges, java, local_files, searches, selectors
+from samza_azure.spark.jvm import cpu_time, exchanges, java, local_files, searches, selectors, sources
 from samza_azure.spark.jvm.application_end import end_with_application
 from samza_azure.spark.jvm.errors import BROKEN
 from samza_azure.spark.jvm.executors import replace_executors
@@ -114,7 +114,7 @@ def _serve(
 
     def analyse() -> Pipeline:
         with ThreadPoolExecutor(2) as threads:  # Spark starts a Python process to register a source
-            registered = threads.submit(spark.dataSource.register, LogSource)
+            registered = threads.submit(sources.register, spark, LogSource)
             threads.submit(local_files.install, spark)
             threads.submit(selectors.install, spark)
             threads.submit(cpu_time.installed, spark)
