@@ -1,5 +1,6 @@
 """`samza-azure worker`: a worker of a Spark cluster, which leaves as a processor does: told beforehand."""
 
+import errno
 import hashlib
 import math
 import os
@@ -112,10 +113,13 @@ def only_one(master: str, address: str) -> socket.socket:
     Raise ConfigError if another worker has it: when one of them leaves, Spark forgets what the other one holds, too.
     """
     taken = socket.socket(socket.AF_UNIX)
+    of_both = hashlib.sha256(f"{address} {master}".encode()).hexdigest()[:32]  # a name has room for 107 bytes
     try:
-        taken.bind(f"\0samza-azure worker {address} {hashlib.sha256(master.encode()).hexdigest()[:16]}")  # no file
+        taken.bind(f"\0samza-azure worker {of_both}")  # no file
     except OSError as error:
         taken.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
         raise ConfigError(
             f"Another worker of {master} has the address {address} here. If one of two leaves, Spark forgets what the "
             "executors of both hold, and computes it again. Give the other one more --cores and --memory-mib, "

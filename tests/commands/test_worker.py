@@ -55,6 +55,7 @@ def test_a_second_worker_of_a_cluster_at_one_address_is_refused() -> None:
         only_one(f"{cluster}0", "127.0.0.7").close()
         only_one(cluster, "127.0.0.8").close()
     only_one(cluster, "127.0.0.7").close()
+    only_one(cluster, f"{'a' * 63}.{'b' * 63}.example").close()  # longer than the name of a socket
 
 
 def test_the_secret_of_a_cluster_is_on_no_command_line() -> None:
