@@ -268,8 +268,7 @@ def test_a_fleet_whose_processors_are_told_that_they_will_go(seed: int) -> None:
     assert result.violation is None, "\n".join(result.history)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seed", [950007, 950015, 950019])
+@pytest.mark.parametrize("seed", [950015, *(pytest.param(seed, marks=pytest.mark.long) for seed in (950007, 950019))])
 def test_a_death_is_judged_by_what_was_handed_over(seed: int) -> None:
     """In a fifth of the fleets there is one. What is judged seldom could be judged never."""
     result = play(noticed(seed))
