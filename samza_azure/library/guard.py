@@ -111,7 +111,6 @@ class Guard(SharedTasks):
         self._kept: KeptCommand | None = None
         self._permits = threading.Lock()  # so that the keeper gets them in the order in which they came
         self._starts = 0
-        self._release_by: float | None = None  # as the last command said
         self._signals: list[int] = []
         self._wake_up, self._woken = socket.socketpair()
         self._wake_up.setblocking(False)
@@ -150,14 +149,13 @@ class Guard(SharedTasks):
         view = self.coordinator.view
         if isinstance(command, Permit) and view is not None and is_blind(view, boot_time()):
             command = Permit(0.0)
-        if isinstance(command, ReleaseTask) and command.by is not None:
-            self._release_by = command.by
-            if self._kept is not None and self._kept.is_asked:  # `on_stop` waits for it, with an earlier notice or none
-                self._kept.kill_at(command.by)
         with self._permits:
             super().on_command(command)
-            if isinstance(command, Permit) and self._kept is not None:
-                self._kept.permit(command.until)
+            kept = self._kept  # the thread of tasks may drop it meanwhile
+            if isinstance(command, Permit) and kept is not None:
+                kept.permit(command.until)
+        if isinstance(command, ReleaseTask) and command.by is not None and kept is not None and kept.is_asked:
+            kept.kill_at(command.by)  # `on_stop` waits for it, with a later deadline or none
 
     def on_new_job_model(self, processor_id: str, job_model: JobModel) -> None:
         is_ours = NAME in job_model.processors.get(processor_id, ())
@@ -169,7 +167,6 @@ class Guard(SharedTasks):
             threading.Timer(LOOK_S, self.ended, (task,)).start()  # to be tried again
             return
         self._starts += 1
-        self._release_by = None
         token = generation * STARTS_MOST + self._starts
         for each in self._checkpoints:
             check_token(each, token)
@@ -196,9 +193,8 @@ class Guard(SharedTasks):
         if (kept := self._kept) is not None:
             if not kept.is_asked:
                 kept.end(signal.SIGTERM, self._patience_s)
-            for by in (self.stop_by, self._release_by):
-                if by is not None:  # the machine ends then, and others have to read that the command has
-                    kept.kill_at(by)
+            if (by := self.stop_by) is not None:  # the machine ends then, and others have to read that the command has
+                kept.kill_at(by)
             kept.wait()
             self._kept = None
 

@@ -85,9 +85,8 @@ class SharedTasks(TaskHost):
         self._tell_by = 0.0
         self._ended = threading.Event()
         self.error: Exception | None = None
-        #: For `on_stop`: when it should have returned, in seconds of CLOCK_BOOTTIME, because this processor's machine
-        #: ends soon after; None: only `task.shutdown.ms` counts.
-        self.stop_by: float | None = None
+        self._stop_by: dict[str, float | None] = {}
+        self._stopping = ""
 
     def on_start(self, task: str, generation: int) -> None:
         """Start a task. If this raises, the task has failed and is tried again, up to `task.restart.limit`."""
@@ -109,6 +108,13 @@ class SharedTasks(TaskHost):
     def tasks(self) -> tuple[str, ...]:
         """The tasks that run here."""
         return tuple(sorted(self._tasks.copy()))
+
+    @property
+    def stop_by(self) -> float | None:
+        """For `on_stop`: when it should have returned, in seconds of CLOCK_BOOTTIME, because this processor's machine
+        ends soon after; None: only `task.shutdown.ms` counts. A notice that comes while `on_stop` runs counts, too.
+        """
+        return self._stop_by.get(self._stopping)
 
     @property
     def may_act(self) -> bool:
@@ -152,8 +158,12 @@ class SharedTasks(TaskHost):
     def on_command(self, command: Command) -> None:
         if isinstance(command, Permit):
             self._until = command.until  # not through the queue: an `on_start` that runs must see it
-        else:
-            self._commands.put(command)
+            return
+        if isinstance(command, ReleaseTask):
+            self._stop_by[command.task] = command.by  # nor this one, for an `on_stop` that runs
+        elif isinstance(command, StartTask):
+            self._stop_by.pop(command.task, None)
+        self._commands.put(command)
 
     def on_coordinator_stop(self) -> None:
         self._end()
@@ -180,8 +190,7 @@ class SharedTasks(TaskHost):
         match command:
             case StartTask():
                 self._start(command)
-            case ReleaseTask(task=task, by=by):
-                self.stop_by = by
+            case ReleaseTask(task=task):
                 self._release(task, Phase.RELEASED)
             case Drain(step=step):
                 self._drain(step)
@@ -215,6 +224,7 @@ class SharedTasks(TaskHost):
         start = self._tasks.pop(task, None)
         if start is None:
             return
+        self._stopping = task
         try:
             self.on_stop(task)
         except Exception as error:

@@ -22,6 +22,7 @@ from samza_azure.library.factory import settings
 from samza_azure.library.group_tools import CANDIDATES, GroupUtils, config_of_group
 from samza_azure.library.lease_lock import LeaseLock
 from samza_azure.library.threaded import Stores, ThreadedCoordinator
+from samza_azure.messages import Drain, DrainStep, ReleaseTask, StartTask
 from samza_azure.metrics.observer import Observer
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
 
@@ -123,6 +124,41 @@ def test_a_leaving_member_hands_its_tasks_over_and_no_task_has_two_owners(sharin
         generations = [generation for what, generation in happened if what == "start"]
         assert [what for what, _ in happened] == (["start", "stop"] * 9)[: len(happened)]
         assert generations == sorted(set(generations))
+
+
+class Slow(Mine):
+    """Its `on_stop` returns when it has to be sooner."""
+
+    def __init__(self, sharing: SharingGroup, name: str) -> None:
+        super().__init__(sharing, name)
+        self.stop_bys = list[float | None]()
+        self.stops = threading.Event()
+
+    def on_stop(self, task: str) -> None:
+        self.stop_bys.append(self.stop_by)
+        self.stops.set()
+        if task == "part-0":
+            until("a later notice is known", lambda: self.stop_by is not None)
+            self.stop_bys.append(self.stop_by)
+
+
+def test_a_notice_that_comes_while_a_task_is_stopped_is_seen_there_and_forgotten_by_the_next_start(
+    sharing: SharingGroup,
+) -> None:
+    slow = Slow(sharing, "a")
+    slow._thread.start()
+    starts = [StartTask(f"part-{number}", 1, 1, True, "r", "g") for number in range(2)]
+    for command in (*starts, ReleaseTask("part-0")):
+        slow.on_command(command)
+    assert slow.stops.wait(PATIENCE_S)
+    slow.on_command(ReleaseTask("part-0", 7.0))
+    slow.on_command(ReleaseTask("part-1", 9.0))
+    until("both are stopped", lambda: len(slow.stop_bys) == 3)
+    slow.on_command(StartTask("part-1", 2, 1, False, "r", "g"))
+    slow.on_command(Drain(DrainStep.FLUSH))  # the notice was withdrawn
+    until("stopped again", lambda: len(slow.stop_bys) == 4)
+    slow.on_coordinator_stop()
+    assert slow.stop_bys == [None, 7.0, 9.0, None]
 
 
 class Broken(Mine):
