@@ -27,13 +27,13 @@ _INSTEAD = {
 _LAST_FAILURE = "most recent failure: "
 _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 _NEEDS = f"Python {_PYTHON} with pyarrow and what the functions import"
-_ON_PATH = f"Put {_NEEDS} first on the PATH of each worker, as samza-azure worker does."
+_ON_PATH = f"Put {_NEEDS} first on the PATH of each worker, as samza-azure worker does, or of the image of pods."
 _OF_EXECUTORS = {
-    re.compile(r'Cannot run program "python3"'): (
-        f"An executor runs Python functions with the python3 on the PATH of its worker, and there is none. {_ON_PATH}"
+    re.compile(r'Cannot run program "python3".*error=2,'): (  # not for want of memory or of a right
+        f"An executor runs Python functions with the python3 on its PATH, and there is none. {_ON_PATH}"
     ),
     re.compile(r"PYTHON_VERSION_MISMATCH"): (
-        f"The python3 on the PATH of a worker is another one than the processor's. {_ON_PATH}"
+        f"The python3 on the PATH of an executor is another one than the processor's. {_ON_PATH}"
     ),
 }
 #: The name of StorageUnavailable in a Python worker's traceback.

@@ -166,12 +166,12 @@ ANOTHER = (
         (
             f"{LOST}{NO_PYTHON}\n\tat java.base/java.lang.ProcessBuilder.start(ProcessBuilder.java:1143)"
             + "\n\tat x" * 999,
-            "An executor runs Python functions with the python3 on the PATH of its worker, and there is none.",
+            "An executor runs Python functions with the python3 on its PATH, and there is none.",
             f"Lost task 0.3 in stage 3.0 (TID 9) (127.0.0.2 executor 0): {NO_PYTHON}",
         ),
         (
             f"{WORKER.partition('  File')[0]}{ANOTHER}\nPlease check environment variables PYSPARK_PYTHON",
-            "The python3 on the PATH of a worker is another one than the processor's.",
+            "The python3 on the PATH of an executor is another one than the processor's.",
             ANOTHER,
         ),
     ],
@@ -183,9 +183,15 @@ def test_of_an_executor_without_the_processors_python_it_says_what_to_do_first(
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     to_do = (
         f"Put Python {version} with pyarrow and what the functions import first on the PATH of each worker, as "
-        "samza-azure worker does."
+        "samza-azure worker does, or of the image of pods."
     )
     assert in_short(StreamingQueryException(of_spark)).splitlines()[:2] == [f"{advice} {to_do}", where]
+
+
+@pytest.mark.parametrize("why", ["error=12, Cannot allocate memory", "error=13, Permission denied"])
+def test_a_python_that_is_there_and_does_not_start_is_not_called_missing(why: str) -> None:
+    of_spark = f'{LOST}java.io.IOException: Cannot run program "python3": {why}'
+    assert in_short(StreamingQueryException(of_spark)) == f"StreamingQueryException: {of_spark}"
 
 
 @pytest.mark.parametrize(
