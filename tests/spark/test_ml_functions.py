@@ -79,6 +79,30 @@ def test_without_it_there_is_a_session_of_sparks_own(
     assert made.range(3).count() == 3
 
 
+STOPPED = """
+import sys
+from pathlib import Path
+from py4j.protocol import Py4JError
+from samza_azure.spark.jvm import ml_functions
+from samza_azure.spark.jvm.session import start_session
+context = start_session("stopped", {}, Path(sys.argv[1])).sparkContext
+context._jsc.sc().stop()
+other = "SessionsOfATest"  # py4j knows classes by their names
+ml_functions.SOURCE, ml_functions.NAME = ml_functions.SOURCE.replace(ml_functions.NAME, other), other
+try:
+    ml_functions.session_of(context, {})
+except Py4JError as error:
+    print("stopped SparkContext" in str(error))
+"""
+
+
+def test_of_a_stopped_context_it_says_nothing_of_functions(tmp_path: Path) -> None:
+    """Spark stops one that no master takes."""
+    done = subprocess.run([sys.executable, "-c", STOPPED, tmp_path], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+    assert "registers the functions of spark.ml" not in done.stderr
+
+
 #: An extension of somebody else's, as a jar of theirs has it.
 OTHERS = """
 public class Others extends scala.runtime.AbstractFunction1

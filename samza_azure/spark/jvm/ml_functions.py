@@ -82,11 +82,13 @@ public class {NAME} {{
 
 
 def session_of(context: SparkContext, settings: Mapping[str, str]) -> SparkSession:
-    """The context's session, with these settings."""
+    """The context's session, with these settings. Raise Py4JError if the context has been stopped."""
     try:
         sessions = compiled_in(context._jvm, NAME, SOURCE)
         made: Any = sessions.session(context._jsc.sc(), dict(settings), [*FUNCTIONS])
     except Py4JError as error:
+        if context._jsc.sc().isStopped():  # as where no master takes the application: Spark's own would fail, too
+            raise
         log.warning("Spark registers the functions of spark.ml now, which costs time only: %s", error)
         made = None
     return SparkSession(context, made, dict(settings))
