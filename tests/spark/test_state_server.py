@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import re
 import socket
 import threading
 import time
@@ -14,10 +15,11 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from samza_azure.errors import ConfigError
-from samza_azure.spark.jvm.session import java_class, jvm_of
+from samza_azure.config import Config
+from samza_azure.errors import ConfigError, SamzaAzureError
+from samza_azure.spark.jvm.session import EndedAtStart, java_class, jvm_of
 from samza_azure.spark.jvm.settings import STATE_HEADER, state_client
-from samza_azure.spark.query import state_server
+from samza_azure.spark.query import state_server, with_spark
 from samza_azure.spark.query.state_server import StateServer
 from samza_azure.tasks.recorded_files import RecordedFiles
 
@@ -341,6 +343,34 @@ def test_no_plan_and_no_page_has_what_opens_the_state(spark: SparkSession, serve
         settings.set(name, value)
     assert SECRET not in settings.toDebugString()
     assert "rest-csrf.enabled=true" in settings.toDebugString()
+
+
+@pytest.mark.parametrize(
+    ("master", "says"),
+    [
+        ("spark://h:7077", "No master of Spark .* at spark://h:7077 took"),
+        ("k8s://https://h", "k8s://https://h .* pods"),
+    ],
+)
+def test_where_no_application_begins_it_closes_and_the_error_fits_the_cluster(
+    master: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`end_to_end/test_cluster.py` has a master that takes nothing."""
+
+    def ended(*_: object) -> SparkSession:
+        raise EndedAtStart
+
+    monkeypatch.setattr(with_spark, "connect_session", ended)
+    config = Config.parse(
+        'app = { name = "n", main = "m:app" }\nazure.storage.connect = "UseDevelopmentStorage=true"\n'
+    )
+    settings = {"spark.master": master, "spark.driver.host": HERE, "spark.driver.bindAddress": HERE, **SETTINGS}
+    unused: Any = None
+    with caplog.at_level("INFO"), pytest.raises(SamzaAzureError, match=says):
+        with_spark.serve(config, tmp_path, settings, unused, unused)
+    (port,) = re.findall(rf"Executors find state at {HERE}:(\d+)", caplog.text)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((HERE, int(port)), PATIENCE_S)
 
 
 def connected(server: StateServer) -> http.client.HTTPConnection:

@@ -58,16 +58,29 @@ def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: jav
         server, settings = _with_server(settings, directory)
     try:
         spark = connect_session(config.app.name, settings, jvm)
-    except EndedAtStart as error:
-        if server is None:
+    except Exception as error:
+        if server is not None:
+            server.close()
+        if server is None or not isinstance(error, EndedAtStart):
             raise
-        raise SamzaAzureError(
-            f"No master of Spark {pyspark.__version__} at {settings['spark.master']} took this application within a "
-            "minute. Nobody listens there, or a master of another release of Spark, whose page says which, or with "
-            "spark.authenticate one with another secret. Correct spark.master, or start such a master."
-        ) from error
+        raise SamzaAzureError(_why_ended(settings)) from error
     with ended_with(jvm, channel.tell):
         _serve(config, directory, settings, spark, server, channel)
+
+
+def _why_ended(settings: Mapping[str, str]) -> str:
+    """Why there was no session on a cluster, and what to do."""
+    master = settings["spark.master"]
+    if on_kubernetes(settings):
+        return (
+            f"Spark has ended its application at {master} before there was a session, as it does when too many pods of "
+            "executors fail. The log says why; what became of them, kubectl get pods."
+        )
+    return (
+        f"No master of Spark {pyspark.__version__} at {master} took this application within a minute. Nobody listens "
+        "there, or a master of another release of Spark, whose page says which, or with spark.authenticate one with "
+        "another secret. Correct spark.master, or start such a master."
+    )
 
 
 def _with_server(settings: Mapping[str, str], directory: Path) -> tuple[StateServer, Mapping[str, str]]:
