@@ -66,7 +66,7 @@ class SharedTasks(TaskHost):
                 print("runs here", task, generation)
 
             def on_stop(self, task: str) -> None:
-                print("moves", task)
+                print("moves", task, "until", self.stop_by)
 
         coordinator = AzureJobCoordinatorFactory().get_job_coordinator("one", Config.load("job.toml"))
         with Mine(coordinator, "partition", 16) as mine:
