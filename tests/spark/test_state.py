@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused
@@ -29,7 +30,7 @@ from samza_azure.logs.record import Kind, Record, Reference, decode, decode_head
 from samza_azure.logs.restart_files import snapshot_parts
 from samza_azure.messages import BATCH_PHASES, LastBatch, Phase
 from samza_azure.pipeline.state import PROVIDERS, check_chosen
-from samza_azure.spark.jvm.progress import counted_since
+from samza_azure.spark.jvm.progress import counted_since, recent
 from samza_azure.spark.jvm.session import jvm_of
 from samza_azure.spark.query.launch import STATE_PROVIDER
 from samza_azure.spark.query.starts import Starts
@@ -81,6 +82,15 @@ def often(spark: SparkSession) -> Iterator[None]:
     """Snapshots after each two batches."""
     name = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
     spark.conf.set(name, "2")
+    yield
+    spark.conf.unset(name)
+
+
+@pytest.fixture
+def often_idle(spark: SparkSession) -> Iterator[None]:
+    """Spark reports a query that has nothing to read after 0.2 s, instead of after ten."""
+    name = "spark.sql.streaming.noDataProgressEventInterval"
+    spark.conf.set(name, "200ms")
     yield
     spark.conf.unset(name)
 
@@ -380,12 +390,50 @@ def test_late_counts_rows_and_not_groups_in_each_kind_of_aggregation(fleet: Make
     writer.close()
 
 
+def test_a_batch_that_spark_has_reported_before_it_ran_is_counted_once(fleet: MakeFleet, often_idle: None) -> None:
+    """A query that has nothing to read is reported as well, under the number of its next batch. If both reports were
+    seen at once, late rows counted twice; if the first one was seen with the batch before it, not at all.
+    """
+    application = Application()
+    _, function = FORMS["session"]
+    function.__name__ = "idle"
+    application.stage("idle", output="idle-out")(function)
+    run = fleet(application, (JOB % ("idle", "auto")).replace("[task]", 'key = ["key"]\n[task]'))
+    run.start("idle-0")
+    [task] = run.tasks.values()
+    writer = run.writer("idle", 1, flush_rows=1000)
+
+    def waits() -> bool:
+        query = task._query
+        return isinstance(query, StreamingQuery) and recent(query)[-1].batchId() > task.report.batch
+
+    def write(rows: list[tuple[str, int]], *, but: list[str]) -> None:
+        writer.write(_minutes(rows))
+        writer.flush()
+        end = last_rows(run.account.blobs(), ["idle/0"])
+        run.until(lambda: _all_have_read(run, end) and waits(), but=but)
+        run.until(lambda: task.is_counted)
+
+    for minute in (100, 200, 200, 300):
+        write([("a", minute)], but=[])
+    late = LATE[:4]  # by any watermark of those rows
+    for looks in (True, False, True):  # while its rows are read
+        before = task.report.progress
+        write(late, but=[] if looks else ["idle-0"])
+        done, last = task.report.progress, task.report.last_batch
+        assert before is not None and done is not None and last is not None
+        assert (done.rows - before.rows, done.batches - before.batches, last.rows) == (len(late), 1, len(late))
+    assert task.report.late == 3 * len(late)
+    writer.close()
+
+
 @dataclass
 class Finished:
     """What Spark tells of a finished batch, as far as it is asked for."""
 
     batch: int
     dropped: tuple[int, ...]
+    ran: bool = True
     asked: int = 0
 
     def batchId(self) -> int:  # noqa: N802  # Spark's name
@@ -393,13 +441,13 @@ class Finished:
         return self.batch
 
     def numInputRows(self) -> int:  # noqa: N802  # Spark's name
-        return 10
+        return 10 if self.ran else 0
 
     def durationMs(self) -> "Finished":  # noqa: N802  # Spark's name
         return self
 
     def toString(self) -> str:  # noqa: N802  # Java's name
-        return "{triggerExecution=500, addBatch=400, somethingNew=7}"
+        return "{triggerExecution=500, addBatch=400, somethingNew=7}" if self.ran else "{triggerExecution=3}"
 
     def stateOperators(self) -> list["Finished"]:  # noqa: N802  # Spark's name
         return [Finished(self.batch, (count,)) for count in self.dropped]
@@ -434,3 +482,14 @@ def test_all_batches_since_the_last_reading_are_counted_and_no_others_are_read()
     assert timed.last.ms == {**ms, "compute": 250, "append": 125}
     stateless = Finished(0, ())
     assert counted_since([stateless], -1, {}) == Counted(0, 1, rows=10, seconds=0.5, last=LastBatch(0, 10, ms))
+
+
+def test_a_batch_that_is_reported_before_it_has_run_counts_when_it_has() -> None:
+    """Until then the report says only that the batches before it are counted."""
+    batch, next_waits, following = Finished(7, (3,)), Finished(8, (0,), ran=False), Finished(8, (1,))
+    counted = counted_since([batch], 6, {7: 4})
+    assert counted.late == 7 and counted.batches == 1
+    assert counted_since([batch, next_waits, next_waits], 6, {7: 4}) == counted
+    assert counted_since([batch, next_waits, following], 7, {8: 4}).late == 5
+    assert counted_since([batch, next_waits, following], 7, {8: 4}).batches == 1
+    assert counted_since([next_waits], 6, {7: 4}) == Counted(7)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -24,7 +25,8 @@ def counted_since(
     spent: Mapping[int, Spent] = MappingProxyType({}),
 ) -> Counted:
     """The figures of the batches after `through`. By batch, `uncounted` has late rows that Spark's figures leave out,
-    and `spent` the time of our own parts.
+    and `spent` the time of our own parts. While a query has nothing to read, Spark reports its next batch each ten
+    seconds, and once more when that has run. Only then it counts.
 
     Each element costs a call over a socket, so this goes back from the newest one only as far as necessary.
     """
@@ -35,7 +37,11 @@ def counted_since(
         batch = progress.batchId()
         if batch <= through:
             break
-        rows, operators, ms = progress.numInputRows(), list(progress.stateOperators()), _durations(progress)
+        ms = _durations(progress)
+        if "addBatch" not in ms:  # it has not run, but all before it have
+            found = replace(found, through=max(found.through, batch - 1))
+            continue
+        rows, operators = progress.numInputRows(), list(progress.stateOperators())
         late = uncounted.get(batch, 0) + sum(operator.numRowsDroppedByWatermark() for operator in operators)
         own, wall_s, append_cpu_s = spent.get(batch), found.wall_s, found.append_cpu_s
         if own is not None:
