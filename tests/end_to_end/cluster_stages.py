@@ -21,6 +21,8 @@ Rows: TypeAlias = Counter[tuple[Any, ...]]
 #: Of the stages below: in which order they are struck.
 STAGES = ("clean", "daily_delays", "busy", "joined", "once", "counted")
 MACHINE = "machine"
+#: Of these the ones that leave out what is too late, and how many such rows there are at the end.
+BY_TIME, LATE = ("daily_delays", "busy", "joined", "once"), 200
 STREAMS = """
 [streams.flights]
 partitions = 2
@@ -199,10 +201,21 @@ class Struck(clusters.Trial):
         what = "worker and executor" if worker else "executor"
         self.say(f"kill -9 of the {what} of a batch of {stage}: {tasks} tasks and {stages} stages failed")
 
-    def compared(self, stages: tuple[str, ...]) -> None:
-        """Drain. What each stage has emitted is that of a batch."""
+    def late_in_the_end(self) -> dict[str, int]:
+        """How many rows each stage has left out when all has been read. Spark tells it of a batch later."""
+        self.all_is_read()
+        before, now = {"": 0}, self.late()
+        while now != before:
+            self.all_is_read()
+            before, now = now, self.late()
+        self.say(f"rows that were too late: {now}")
+        return now
+
+    def compared(self, stages: tuple[str, ...], late: int) -> None:
+        """Drain. What each stage has emitted is that of a batch: without so many rows at the end, if they are late."""
         assert self.world.drained() == {"p0": 0}
         flights = self.world.flights.slice(0, self.world.produced)
+        in_time = flights.slice(0, flights.num_rows - late)
         found = {
             "clean": lambda: rows_of(self.world.stream("by-carrier")),
             "daily_delays": lambda: daily_rows(self.world.stream("daily-delays")),
@@ -225,7 +238,7 @@ class Struck(clusters.Trial):
         for stage in stages:
             if stage == "clean":
                 continue  # a drained run's intermediate streams are deleted; `exact` has compared it before
-            here, there = found[stage](), expected[stage](flights)
+            here, there = found[stage](), expected[stage](in_time if stage in BY_TIME else flights)
             self.say(f"{stage}: {here.total():,} rows, {'equal to' if here == there else 'NOT those of'} the batch")
             if here != there:
                 wrong.append(
@@ -235,8 +248,10 @@ class Struck(clusters.Trial):
 
 
 def play(folder: Path, flights: pa.Table, rows: int, state: str, *, hidden: bool = False) -> None:
-    """Kill in the midst of each stage, kill the processor, which restores on the cluster, and drain."""
-    trial = Struck(folder, flights, state, hidden=hidden)
+    """Kill in the midst of each stage, kill the processor, which restores on the cluster, and drain. The last rows are
+    too late.
+    """
+    trial = Struck(folder, clusters.ending_late(flights, rows, LATE), state, hidden=hidden)
     stages = (*STAGES, MACHINE) if state == "rocksdb" else STAGES
     pipeline = PIPELINE + (STATE_MACHINE if state == "rocksdb" else "")
     trial.world.carries(STREAMS, pipeline.replace("HOLD", repr(str(folder / "hold"))))
@@ -246,8 +261,13 @@ def play(folder: Path, flights: pa.Table, rows: int, state: str, *, hidden: bool
         trial.start()
         for number, stage in enumerate(stages):
             trial.killed(stage, part, worker=number % 2 == 1)
-        trial.restart(rows - trial.world.produced)
-        trial.compared(stages)
+        trial.restart(rows - LATE - trial.world.produced)
+        trial.all_is_read()  # late is what the watermark of an earlier batch has passed
+        trial.world.produce(LATE)
+        trial.world.exact()
+        late, expected = trial.late_in_the_end(), dropped(flights.slice(0, LATE))
+        trial.compared(stages, LATE)
+        assert late == expected, f"{late} instead of {expected}"
         trial.say(f"{trial.world.produced:,} rows with state in {state}")
     finally:
         trial.close()
@@ -282,6 +302,13 @@ def joined(flights: pa.Table) -> Rows:
                 near = early[bisect_left(times, at - timedelta(minutes=10)) : bisect_right(times, at)]
                 found.update((carrier, at, delay, *each) for each in near or [(None, None)])
     return found
+
+
+def dropped(late: pa.Table) -> dict[str, int]:
+    """How many of these rows each stage leaves out if all are too late."""
+    delays = [delay for rows in _by_carrier(late).values() for _, delay in rows]
+    sides = sum(delay > 60 or delay < 0 for delay in delays)
+    return {stage: sides if stage == "joined" else len(delays) for stage in BY_TIME}
 
 
 def counted(flights: pa.Table) -> Rows:

@@ -13,7 +13,8 @@ the tasks of Spark that failed of it: some do of a kill, none of a decommissioni
 
 With `--stages` there are windows, sessions, a join of two streams, deduplication, a Python function with state, and
 with RocksDB a state machine, some in two partitions. Of each a batch loses its executor, or its worker, in its midst.
-Then the processor is killed: the next one restores its tasks, and executors load what was restored.
+Then the processor is killed: the next one restores its tasks, and executors load what was restored. The last rows are
+too late, which each stage must count.
 
 With `--leaving` a stage with two partitions counts by windows. A worker leaves between batches and in mid-batch, two
 leave at once, and the last one of all leaves: told beforehand, when no task of Spark may fail and nothing may run
