@@ -75,7 +75,7 @@ def test_without_it_there_is_a_session_of_sparks_own(
     monkeypatch.setattr(ml_functions, "SOURCE", ml_functions.SOURCE.replace("registerFunction(", "registerFunctions("))
     with caplog.at_level(logging.WARNING):
         made = ml_functions.session_of(spark.sparkContext, {})
-    assert '"registerFunctions"' in caplog.text
+    assert "registerFunctions" in caplog.text
     assert made.range(3).count() == 3
 
 
