@@ -143,6 +143,28 @@ def test_an_archive_whose_jar_is_not_current_is_made_again(tmp_path: Path, monke
     assert made == both * 2
 
 
+def test_an_archive_is_made_again_if_its_last_training_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jar was new and the archive that of before, which fits no other jar: nobody made one again."""
+    fails = True
+
+    def run(command: Sequence[str], environment: Mapping[str, str]) -> None:
+        if fails and command[3].endswith("training"):
+            raise SamzaAzureError("no room")
+        Path(command[4]).write_text("new")
+
+    monkeypatch.setattr(java, "_run_quietly", run)
+    monkeypatch.setattr(java, "_base_archive", lambda *_: [])
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    archive = java.archive_of(java.find_java(environment), java.spark_jars(), java.cache_directory(environment))
+    archive.parent.mkdir(mode=0o700)
+    archive.write_text("old")
+    with pytest.raises(SamzaAzureError, match="no room"):
+        java.build_archive(environment)
+    fails = False
+    assert java.build_archive(environment) == archive
+    assert archive.read_text() == "new"
+
+
 def test_archives_that_were_unused_for_long_are_deleted_with_the_next_one(tmp_path: Path) -> None:
     """A machine that is upgraded kept those of all releases."""
     found, cache = java.find_java(os.environ), tmp_path / "samza-azure"

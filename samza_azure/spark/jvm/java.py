@@ -374,6 +374,7 @@ def build_archive(environment: Mapping[str, str], is_current: Callable[[Path], b
         if not (archive.exists() and is_current(jar)):
             base = _base_archive(java, archive)
             ours = [sys.executable, "-P", "-m"]
+            archive.unlink(missing_ok=True)  # it fits no other jar, and if this fails, the next one has to begin anew
             _run_quietly([*ours, "samza_azure.spark.jvm.precompiled", str(jar)], environment)
             fresh = archive.with_suffix(".new")
             _run_quietly([*ours, "samza_azure.spark.training", str(fresh), *base], environment)
