@@ -10,7 +10,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -86,7 +85,7 @@ def session_of(context: SparkContext, settings: Mapping[str, str]) -> SparkSessi
     try:
         sessions = compiled_in(context._jvm, NAME, SOURCE)
         made: Any = sessions.session(context._jsc.sc(), dict(settings), [*FUNCTIONS])
-    except Py4JError as error:
+    except Exception as error:  # any of Java or py4j: a release has moved what this uses
         if context._jsc.sc().isStopped():  # as where no master takes the application: Spark's own would fail, too
             raise
         log.warning("Spark registers the functions of spark.ml now, which costs time only: %s", error)

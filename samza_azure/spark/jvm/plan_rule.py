@@ -1,6 +1,6 @@
 """A rule of our own that Spark asks for each physical plan, and that counts what it has left out of plans.
 
-If a rule cannot be compiled, or fails on a plan, the plan stays as it was: it costs time, and the rows are the same.
+If a rule cannot be compiled, or fails on a plan, the plan stays as it was, and what that means is logged once.
 """
 
 import logging
@@ -76,7 +76,7 @@ public class {self.name} extends scala.runtime.AbstractFunction1 {{
 """
 
     def install(self, spark: SparkSession) -> None:
-        """Apply it to queries of this session that start from now on. A failure costs time."""
+        """Apply it to queries of this session that start from now on. A failure is logged."""
         try:
             spark._jsparkSession.extensions().injectColumnar(_made(spark, self))
         except Exception as error:  # noqa: BLE001  # any error of Java or py4j
