@@ -321,7 +321,7 @@ def test_the_example_elects_a_leader_and_shares_all_partitions() -> None:
     assert ended.returncode == 0, ended.stderr
     counts = {line.split()[0]: int(line.split()[3]) for line in ended.stdout.splitlines() if " with " in line}
     assert counts in ({"one": 5, "two": 8, "three": 16}, {"one": 6, "two": 8, "three": 16})
-    assert "leads with 16 partitions" in ended.stdout
+    assert "three leads with 16 partitions" in ended.stdout
 
 
 MEMBER = """
