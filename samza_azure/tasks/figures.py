@@ -74,7 +74,7 @@ class Figures:
             wall_s=summed(before.wall_s, found.wall_s),
             cpu_s=summed(before.cpu_s, found.cpu_s),
         )
-        return replace(report, late=report.late + found.late, progress=done, last_batch=found.last)
+        return replace(report, late=report.late + found.late, progress=done, last_batch=found.last or report.last_batch)
 
     def paced(
         self, report: TaskReport, behind: Mapping[str, int], of_sources: Mapping[str, int], now: float

@@ -28,14 +28,14 @@ from samza_azure.logs.operations import Span
 from samza_azure.logs.position import Ends
 from samza_azure.logs.record import Kind, Record, Reference, decode, decode_header
 from samza_azure.logs.restart_files import snapshot_parts
-from samza_azure.messages import BATCH_PHASES, LastBatch, Phase
+from samza_azure.messages import BATCH_PHASES, LastBatch, Phase, TaskReport
 from samza_azure.pipeline.state import PROVIDERS, check_chosen
 from samza_azure.spark.jvm.progress import counted_since, recent
 from samza_azure.spark.jvm.session import jvm_of
 from samza_azure.spark.query.launch import STATE_PROVIDER
 from samza_azure.spark.query.starts import Starts
 from samza_azure.storage.interface import Blobs
-from samza_azure.tasks.figures import Counted, Spent
+from samza_azure.tasks.figures import Counted, Figures, Spent
 from samza_azure.tasks.stage_task import StageTask
 
 from .task_driver import PATIENCE_S, Fleet, config_of, has_read, last_rows
@@ -482,6 +482,17 @@ def test_all_batches_since_the_last_reading_are_counted_and_no_others_are_read()
     assert timed.last.ms == {**ms, "compute": 250, "append": 125}
     stateless = Finished(0, ())
     assert counted_since([stateless], -1, {}) == Counted(0, 1, rows=10, seconds=0.5, last=LastBatch(0, 10, ms))
+
+
+def test_a_look_before_spark_reports_a_batch_keeps_the_figures_of_the_one_before() -> None:
+    """By its state a task that moves has its turn, and a page shows it: both knew nothing of it in between."""
+    report, figures = TaskReport("count-0", 1, 1, Phase.RUNNING), Figures()
+    reported = [Finished(7, (3,))]
+    for number in (7, 8):
+        figures.ran_through = number  # appended
+        report = figures.added(report, counted_since(reported, figures.through, {}))
+        assert report.last_batch == LastBatch(7, 10, {"triggerExecution": 500, "addBatch": 400}, 3, 5, 700)
+    assert not figures.is_complete and report.progress is not None and report.progress.batches == 1
 
 
 def test_a_batch_that_is_reported_before_it_has_run_counts_when_it_has() -> None:
