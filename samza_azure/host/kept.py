@@ -78,6 +78,7 @@ class KeptCommand:
         self._channel, self._sending, self._unread = ours, threading.Lock(), b""
         self._slack_s, self._cgroup, self._on_end = slack_s, cgroup, on_end
         self._until, self._kill_at = until, float("inf")  # when the keeper has to begin to end the tree
+        self._earliest = threading.Lock()  # signals, notices and releases say when on threads of their own
         #: Whether it was asked to end.
         self.is_asked = False
         #: The id of the command's process, once it has one.
@@ -115,8 +116,9 @@ class KeptCommand:
 
     def kill_at(self, at: float) -> None:
         """Send SIGKILL to all at this time, or when it was said before if that is earlier."""
-        self._kill_at = min(self._kill_at, at)
-        self._send(kill_at=self._kill_at)
+        with self._earliest:
+            self._kill_at = min(self._kill_at, at)
+            self._send(kill_at=self._kill_at)
 
     def wait(self) -> None:
         """Wait until all its processes have ended."""
