@@ -81,13 +81,15 @@ public class {NAME} {{
 
 
 def session_of(context: SparkContext, settings: Mapping[str, str]) -> SparkSession:
-    """The context's session, with these settings. Raise Py4JError if the context has been stopped."""
+    """The context's session, with these settings. Raise Py4JError if Spark's own cannot be made, either."""
+    made: Any = None
+    why: Exception | None = None
     try:
         sessions = compiled_in(context._jvm, NAME, SOURCE)
-        made: Any = sessions.session(context._jsc.sc(), dict(settings), [*FUNCTIONS])
-    except Exception as error:  # any of Java or py4j: a release has moved what this uses
-        if context._jsc.sc().isStopped():  # as where no master takes the application: Spark's own would fail, too
-            raise
-        log.warning("Spark registers the functions of spark.ml now, which costs time only: %s", error)
-        made = None
-    return SparkSession(context, made, dict(settings))
+        made = sessions.session(context._jsc.sc(), dict(settings), [*FUNCTIONS])
+    except Exception as error:  # noqa: BLE001  # any of Java or py4j: a release has moved what this uses
+        why = error
+    session = SparkSession(context, made, dict(settings))  # of a context that is stopped there is none
+    if why is not None:
+        log.warning("Spark registers the functions of spark.ml now, which costs time only: %s", why)
+    return session
