@@ -52,11 +52,16 @@ def kept(view: View, control: Control, able: Mapping[str, ProcessorRow]) -> set[
         if each.owner is not None
         and (row := view.present.get(each.owner.processor)) is not None
         and row.incarnation == each.owner.incarnation
-        and row.state is ProcessorState.LEAVING
-        and row.going is not None
-        and row.going.stays
+        and _will_stay(row, control)
         and not row.no_container
     }
+
+
+def _will_stay(row: ProcessorRow, control: Control) -> bool:
+    """Whether it goes only with its machine. One that the blob asks to go just now has not read that yet."""
+    if row.state is not ProcessorState.LEAVING:
+        return row.incarnation in control.noticed
+    return row.going is not None and row.going.stays
 
 
 def _settled(view: View, row: ProcessorRow, now: float) -> bool:

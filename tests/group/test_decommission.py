@@ -314,6 +314,16 @@ def test_a_task_that_nobody_else_can_take_stays_with_a_processor_that_will_go() 
     assert {each.owner.processor for each in control.tasks.values() if each.owner} == {"p4"}
 
 
+def test_a_task_that_nobody_else_can_take_stays_before_the_rows_say_that_their_processors_will_go() -> None:
+    """Otherwise the write that asks the last processor to go takes its tasks, and nothing gives them back."""
+    asked = {life_of(name): Noticed(name, "u", "asked for by ada", 99) for name in ROWS}
+    view = leader(replace(CONTROL, noticed=asked))
+    assert [control.tasks for control in written(view, NOW) if control.tasks != CONTROL.tasks] == []
+    view.others.members = {**ROWS, "p4": row("p4", state=ProcessorState.ACTIVE)}
+    [control] = written(view, NOW)
+    assert {each.owner.processor for each in control.tasks.values() if each.owner} == {"p4"}
+
+
 def test_a_processor_that_ends_by_a_signal_keeps_no_task_that_nobody_can_take() -> None:
     ends = replace(GOES, stays=False)
     gone = {name: replace(each, state=ProcessorState.LEAVING, going=ends) for name, each in ROWS.items()}
