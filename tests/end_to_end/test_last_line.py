@@ -74,6 +74,17 @@ def stuck(world: JobOnAzurite, task: str) -> Iterator[None]:
         there.unlink()
 
 
+def goes_by(world: JobOnAzurite, name: str, seconds: int) -> None:
+    """Tell a processor that it will go, and wait until that time has passed."""
+    assert world.command("decommission", name, "--by", f"{seconds}s").returncode == 0
+
+    def is_over(shown: dict[str, Any]) -> bool:
+        [going] = [each["decommission"] for each in shown["processors"] if each["id"] == name]
+        return going.get("tasks") is not None and going["by_ms"] < time.time() * 1000
+
+    world.fleet.wait_until("it should have gone", is_over, PATIENCE_S)
+
+
 def tasks_of(world: JobOnAzurite, name: str) -> list[str]:
     return [task["name"] for task in world.fleet.status()["tasks"] if task["owner"] == name]
 
@@ -111,6 +122,24 @@ def test_a_processor_that_leaves_in_an_outage_says_which_of_its_tasks_others_hav
     world.exact()
 
 
+def test_a_processor_says_what_was_given_up_when_it_should_have_gone(world: JobOnAzurite) -> None:
+    """It is still there after the time that it was told, and ends later. The batch may have taken a minute."""
+    world.start("p0")
+    _, held = tasks_of(world, "p0")
+    with stuck(world, held):
+        goes_by(world, "p0", 3)
+        world.settled(lambda shown: {task["owner"] for task in shown["tasks"] if task["name"] != held} == {"p1"})
+        world.fleet.send("p0", signal.SIGTERM)
+        assert world.fleet.processes["p0"].wait(PATIENCE_S) == Verdict.DONE
+    said = (
+        r"Left the group; 2 of 2 tasks handed over. Batches given up, because they could not end in time: "
+        rf"{held}; the next owners repeat [1-9]\d* input rows\.$"
+    )
+    assert re.search(said, last_line(world, "p0")), last_line(world, "p0")
+    world.settled(lambda shown: {task["owner"] for task in shown["tasks"]} == {"p1"})
+    world.exact()
+
+
 def test_a_processor_says_how_many_rows_are_repeated_of_a_batch_that_did_not_end(world: JobOnAzurite) -> None:
     gives_batches(world, 2)
     world.start("p0")
@@ -128,6 +157,10 @@ def test_a_processor_says_how_many_rows_are_repeated_of_a_batch_that_did_not_end
 
 
 def test_the_last_one_says_that_nobody_can_take_its_tasks(world: JobOnAzurite) -> None:
+    """It goes on with them until it ends, also after the time at which it should have gone."""
+    goes_by(world, "p1", 2)
+    world.produce(1_000)
+    world.exact()
     world.fleet.send("p1", signal.SIGTERM)
     assert world.fleet.processes["p1"].wait(PATIENCE_S) == Verdict.DONE
     assert last_line(world, "p1").endswith(
