@@ -61,6 +61,7 @@ _ON_CLUSTER = {
     ),
     "spark.decommission.enabled": ("true", "a worker or a pod that leaves tells its executors so"),
     "spark.storage.decommission.enabled": ("true", "an executor that leaves hands on the rows that it has shuffled"),
+    "spark.files.useFetchCache": ("false", "an executor is asked for its Java when it fetches a file"),
     "spark.executorEnv.TZ": ("UTC", "functions would read times without a zone otherwise than in the container"),
     "spark.executorEnv.PYTHONHASHSEED": ("0", "functions would have other hashes of a text on each executor"),
 }

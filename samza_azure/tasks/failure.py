@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from samza_azure.errors import PermitExpired, SamzaAzureError, StorageUnavailable
 from samza_azure.messages import TaskError
+from samza_azure.tasks import same_java
 from samza_azure.user_code import CALLED_WITH, is_ours
 
 #: Begins Spark's description of the query, in the message of the error that ended it.
@@ -23,16 +24,17 @@ _INSTEAD = {
         'State that expires by the clock is refused: use timeMode "EventTime" and a timer that clears the state.'
     ),
 }
-#: What executors of a cluster say whose Python is not the processor's, and what to do.
+#: What executors of a cluster say whose Java or Python is not the processor's, and what to do.
 _LAST_FAILURE = "most recent failure: "
 _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 _NEEDS = f"Python {_PYTHON} with pyarrow and what the functions import"
 _ON_PATH = f"Put {_NEEDS} first on the PATH of each worker, as samza-azure worker does, or of the image of pods."
-_OF_EXECUTORS = {
-    re.compile(r'Cannot run program "python3".*error=2,'): (  # not for want of memory or of a right
+_OF_EXECUTORS: dict[re.Pattern[str], Callable[[re.Match[str]], str]] = {
+    same_java.FORBIDDEN: same_java.advice,
+    re.compile(r'Cannot run program "python3".*error=2,'): lambda _: (  # not for want of memory or of a right
         f"An executor runs Python functions with the python3 on its PATH, and there is none. {_ON_PATH}"
     ),
-    re.compile(r"PYTHON_VERSION_MISMATCH"): (
+    re.compile(r"PYTHON_VERSION_MISMATCH"): lambda _: (
         f"The python3 on the PATH of an executor is another one than the processor's. {_ON_PATH}"
     ),
 }
@@ -79,13 +81,13 @@ def in_short(error: BaseException) -> str:
 
 
 def _of_executors(text: str) -> str:
-    """What is wrong with the Python of an executor, what to do, and where; without Java's stack. Empty: nothing is."""
+    """What is wrong with the Java or Python of an executor, what to do, where; without a stack. Empty: nothing is."""
     for pattern, advice in _OF_EXECUTORS.items():
-        if pattern.search(text):
+        if found := pattern.search(text):
             lines = [line.strip().rpartition(_LAST_FAILURE)[1:] for line in text.splitlines()]
             lost = [line for introduction, line in lines if introduction]
             said = [line for _, line in lines if pattern.search(line)]
-            return "\n".join(dict.fromkeys([advice, *lost, *said[:1]]))
+            return "\n".join(dict.fromkeys([advice(found), *lost, *said[:1]]))
     return ""
 
 

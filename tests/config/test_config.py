@@ -585,6 +585,7 @@ def test_a_cluster_of_another_kind_is_refused(master: str) -> None:
         'serializer = "org.apache.spark.serializer.KryoSerializer"',
         "decommission.enabled = false",
         "storage.decommission.enabled = false",
+        "files.useFetchCache = true",
         'executorEnv.TZ = "Europe/Berlin"',
         'executorEnv.PYTHONHASHSEED = "1"',
         'executorEnv.AZURE_STORAGE_CONNECTION_STRING = "x"',

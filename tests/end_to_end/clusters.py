@@ -24,6 +24,7 @@ import pyarrow as pa
 from samza_azure.machine.processes import die_with_parent
 from samza_azure.spark.jvm import daemons
 from samza_azure.spark.jvm.daemons import SECRET
+from samza_azure.spark.jvm.java import Java
 
 from .real_processes import JobOnAzurite, cleaned, daily, daily_rows
 
@@ -122,12 +123,13 @@ class Cluster:
         """What a job file has as `spark.master`."""
         return f"spark://{HOST}:{self.port}"
 
-    def add(self, *numbers: int) -> None:
-        """Start workers at 127.0.0.N, and wait until they are there."""
+    def add(self, *numbers: int, java: Java | None = None) -> None:
+        """Start workers at 127.0.0.N, and wait until they are there. Their Java is the processor's unless given."""
+        own = {} if java is None else {"JAVA_HOME": str(java.home)}
         for number in numbers:
             options = ["--master", self.url, "--host", f"127.0.0.{number}", "--cores", "1", "--memory-mib", "900"]
             folder = self.directory / f"worker-{number}"
-            self.workers[number] = self._started(f"worker-{number}", [*options, "--dir", str(folder)])
+            self.workers[number] = self._started(f"worker-{number}", [*options, "--dir", str(folder)], own)
             self.numbers.add(number)
         self._have_come(numbers)
 
@@ -221,12 +223,14 @@ class Cluster:
         self.master.kill()
         self.master.wait()
 
-    def _started(self, name: str, options: list[str]) -> "subprocess.Popen[bytes]":
+    def _started(
+        self, name: str, options: list[str], environment: Mapping[str, str] | None = None
+    ) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-P", "-m", "samza_azure", re.sub(r"-\d+$", "", name), *options]
         if self._hidden is not None and name != "master":
             hide = f"mount -t tmpfs none {shlex.quote(str(self._hidden))} && exec {shlex.join(command)}"
             command = ["unshare", "-m", "sh", "-c", hide]
-        return self._run(name, command, {**os.environ, SECRET: self.secret})
+        return self._run(name, command, {**os.environ, SECRET: self.secret, **(environment or {})})
 
     def _run(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
         with (self.directory / f"{name}.log").open("ab") as log:
@@ -458,8 +462,12 @@ class Trial:
 
     def errors(self) -> list[str]:
         """Why tasks have failed, as the status has it."""
+        return [*self.errors_by_stage().values()]
+
+    def errors_by_stage(self) -> dict[str, str]:
+        """The same of one task of each stage."""
         tasks = self.world.fleet.status()["tasks"]
-        return [task["error"]["message"] for task in tasks if task["error"]]
+        return {task["stage"]: task["error"]["message"] for task in tasks if task["error"]}
 
     def late(self) -> dict[str, int]:
         """How many rows each stage has left out since they were too late, as the status has it."""

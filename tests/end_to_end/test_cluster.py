@@ -9,7 +9,9 @@ import pyarrow as pa
 import pyspark
 import pytest
 
-from . import cluster_standby, cluster_told, clusters
+from tests.spark.another_java import another_java
+
+from . import cluster_java, cluster_standby, cluster_told, clusters
 
 
 def test_a_worker_leaves_and_an_executor_is_killed_in_mid_batch(tmp_path: Path, flights: pa.Table) -> None:
@@ -43,6 +45,14 @@ def test_workers_without_python_compute_what_needs_none_and_say_so_of_the_rest(
     tmp_path: Path, flights: pa.Table
 ) -> None:
     clusters.play_without_python(tmp_path, flights, 2_000)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_executors_with_another_java_compute_nothing_and_the_processors_goes_on(
+    tmp_path: Path, flights: pa.Table
+) -> None:
+    cluster_java.play(tmp_path, flights, 2_000, another_java(executes=True))
 
 
 @pytest.mark.long

@@ -188,6 +188,21 @@ def test_of_an_executor_without_the_processors_python_it_says_what_to_do_first(
     assert in_short(StreamingQueryException(of_spark)).splitlines()[:2] == [f"{advice} {to_do}", where]
 
 
+@pytest.mark.parametrize(
+    ("name", "has"),
+    [
+        ("executors-need-java-17-and-this-is-java-25", "Java 25"),
+        ("executors-need-java-17", "no Java that says its version"),
+    ],
+)
+def test_of_an_executor_with_another_java_it_says_what_has_to_change(name: str, has: str) -> None:
+    said = f"java.io.IOException: Server returned HTTP response code: 403 for URL: http://10.0.0.4:7080/{name}"
+    first, where = in_short(StreamingQueryException(f"{LOST}{said}" + "\n\tat x" * 999)).splitlines()
+    assert first.startswith(f"An executor has {has}, and the processor has Java 17. ")
+    assert first.endswith("change that of all processors and workers.")
+    assert where == f"Lost task 0.3 in stage 3.0 (TID 9) (127.0.0.2 executor 0): {said}"
+
+
 @pytest.mark.parametrize("why", ["error=12, Cannot allocate memory", "error=13, Permission denied"])
 def test_a_python_that_is_there_and_does_not_start_is_not_called_missing(why: str) -> None:
     of_spark = f'{LOST}java.io.IOException: Cannot run program "python3": {why}'

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 from py4j.protocol import Py4JError
 
 from samza_azure.errors import ConfigError, SamzaAzureError
@@ -20,6 +19,7 @@ from samza_azure.messages import OUT_OF_MEMORY
 from samza_azure.spark.jvm import context, java, ml_functions, precompiled
 from samza_azure.spark.jvm.janino import COMPILER, package_of
 
+from .another_java import client_of
 from .child import PATIENCE_S
 
 
@@ -215,14 +215,6 @@ def test_a_stopped_child_dies_with_its_parent() -> None:
     while _is_alive(child):
         assert time.monotonic() < deadline, "the child outlives its parent"
         time.sleep(0.02)
-
-
-def client_of(jvm: java.Jvm) -> ClientServer:
-    at = jvm.gateway()
-    return ClientServer(
-        java_parameters=JavaParameters(port=at.port, auth_token=at.secret),
-        python_parameters=PythonParameters(eager_load=False),  # no call comes back; the server's thread would stay
-    )
 
 
 def test_a_native_library_is_unpacked_into_the_containers_own_directory(tmp_path: Path) -> None:

@@ -70,8 +70,9 @@ LIST = "spark/jvm/interfaces.py"
 PRIVATE = {"_exit", "_getframe", "_member_type_"}
 #: Methods of Python's or of Java's own library, and of pyspark's that no class below has.
 OTHERS = {
-    "addPyFile", "basicConfig", "freeMemory", "getActiveSession", "getChild", "getListState", "getLogger", "getRuntime",
-    "getValueState", "isDefined", "maxMemory", "setLevel", "setLocalProperty", "toString", "totalMemory",
+    "addFile", "addPyFile", "basicConfig", "feature", "freeMemory", "getActiveSession", "getChild", "getListState",
+    "getLogger", "getRuntime", "getValueState", "isDefined", "maxMemory", "setLevel", "setLocalProperty", "toString",
+    "totalMemory",
 }  # fmt: skip
 
 

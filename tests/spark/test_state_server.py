@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -17,12 +18,15 @@ from pyspark.sql import SparkSession
 
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, SamzaAzureError
+from samza_azure.spark.jvm.java import find_java, launch
 from samza_azure.spark.jvm.session import EndedAtStart, java_class, jvm_of
 from samza_azure.spark.jvm.settings import STATE_HEADER, state_client
 from samza_azure.spark.query import state_server, with_spark
 from samza_azure.spark.query.state_server import StateServer
+from samza_azure.tasks.failure import in_short
 from samza_azure.tasks.recorded_files import RecordedFiles
 
+from .another_java import another_java, client_of
 from .child import PATIENCE_S
 
 HERE = "127.0.0.1"
@@ -332,6 +336,53 @@ def test_a_port_in_use_is_left_to_who_has_it_and_an_address_of_others_is_an_erro
         StateServer("192.0.2.1", HERE, SECRET, 7)
     first.close()
     second.close()
+
+
+def test_another_java_does_not_get_the_file_without_which_an_executor_runs_no_task(
+    spark: SparkSession, server: StateServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two Javas, which say their versions by themselves. `end_to_end/cluster_java.py` has executors."""
+    ours, other = find_java(os.environ).major, another_java()
+
+    def fetch(jvm: Any, major: int) -> int:
+        return int(jvm.java.net.URL(server.only_for(major)).openConnection().getInputStream().read())
+
+    assert fetch(jvm_of(spark), ours) == -1  # it is empty
+    there = launch({}, {**os.environ, "JAVA_HOME": str(other.home)}, tmp_path, [])
+    try:
+        jvm = client_of(there).jvm
+        texts = {each.java.lang.Double.toString(2e23) for each in (jvm, jvm_of(spark))}
+        assert len(texts) == 2  # why it matters
+        assert fetch(jvm, other.major) == -1
+        assert not caplog.records
+        with pytest.raises(Py4JJavaError) as caught:
+            fetch(jvm, ours)
+        with pytest.raises(Py4JJavaError):
+            fetch(jvm, ours)
+        said = in_short(caught.value).splitlines()
+    finally:
+        there.end()
+    assert said[0].startswith(f"An executor has Java {other.major}, and the processor has Java {ours}. ")
+    assert f"Start each worker with Java {ours} (JAVA_HOME)" in said[0]
+    [line] = [each.getMessage() for each in caplog.records]
+    assert f"An executor at {HERE} has another Java (Java/{other.version})" in line
+
+
+@pytest.mark.parametrize("agent", ["", "curl/8.1", "Java", "NoJava/17.0.1"])
+def test_whoever_does_not_say_its_java_gets_nothing(server: StateServer, agent: str) -> None:
+    connection = connected(server)
+    connection.request("GET", urlsplit(server.only_for(17)).path, headers={"User-Agent": agent})
+    assert connection.getresponse().status == 403
+    connection.close()
+
+
+@pytest.mark.parametrize("agent", ["Java/17.0.15", "Java/17-ea", "Java/17", "an agent of http.agent Java/17.0.1"])
+def test_a_release_of_the_same_java_gets_it(server: StateServer, agent: str) -> None:
+    connection = connected(server)
+    connection.request("GET", urlsplit(server.only_for(17)).path, headers={"User-Agent": agent})
+    answer = connection.getresponse()
+    assert (answer.status, answer.read()) == (200, b"")
+    connection.close()
 
 
 def test_no_plan_and_no_page_has_what_opens_the_state(spark: SparkSession, server: StateServer, tmp_path: Path) -> None:

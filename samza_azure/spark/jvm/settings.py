@@ -108,6 +108,7 @@ def _on_cluster(chosen: Mapping[str, str], sockets: str) -> dict[str, str]:
         "spark.storage.decommission.replicationReattemptInterval": "1s",  # an executor leaves no sooner than this
         # Else an executor with shuffled rows of a failed batch stays until Java collects what names them, half an hour.
         "spark.dynamicAllocation.shuffleTracking.timeout": chosen.get(IDLE_TIMEOUT, "60s"),
+        "spark.files.useFetchCache": "false",  # each executor asks for the file that says its Java: tasks/same_java.py
         **state_client(),
     }
 

@@ -3,10 +3,10 @@
 On a cluster Spark's state is loaded and written by executors, which have no disk in common with the container, and no
 access to the account. The client of WebHDFS is in pyspark's wheel. So the files of each batch land in the container's
 own folder, from which its record takes them, as without a cluster. What may be seen and changed says
-`served_folders.py`; here is how it is asked.
-Promised: who does not send the secret of the container sees nothing. The secret is the *name* of a header, the only
-thing that the wheel's client takes from a setting. So it is in no URL, and in no plan, page or log of Spark's. Of an
-upload that ends early nothing is kept. Memory does not depend on the size of files. There are `CONNECTIONS` at most,
+`served_folders.py`; here is how it is asked. One more file is for who has the same Java: see `tasks/same_java.py`.
+Promised: who does not send the secret of the container sees nothing of them. The secret is the *name* of a header, the
+only thing that the wheel's client takes from a setting. So it is in no URL, and in no plan, page or log of Spark's. Of
+an upload that ends early nothing is kept. Memory does not depend on the size of files. There are `CONNECTIONS` at most,
 others wait, and one that sends no whole request ends after `HEAD_S`.
 Not promised: that nobody listens on the way. The secret and the state go over plain HTTP.
 No answer has a `Content-Type`: with one the wheel's client fails, since it lacks a class that reads it.
@@ -31,6 +31,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from samza_azure.errors import ConfigError
 from samza_azure.log_rate_limit import LogRateLimit
 from samza_azure.spark.query.served_folders import UPLOAD, ServedFolders
+from samza_azure.tasks import same_java
 from samza_azure.tasks.recorded_files import RecordedFiles
 
 log = logging.getLogger(__name__)
@@ -86,6 +87,10 @@ class StateServer:
         name, end = self._folders.add(folder, recorded)
         return f"webhdfs://{self.authority}/{name}", end
 
+    def only_for(self, java: int) -> str:
+        """The URL of a file that only executors with this major version of Java get."""
+        return f"http://{self.authority}{same_java.path_for(java)}"
+
     def close(self) -> None:
         """Answer no more."""
         self._folders.end()
@@ -104,7 +109,7 @@ class _Listener(ThreadingHTTPServer):
         self.waiting: dict[_Handler, float] = {}  # until when a whole request must have come
         self.is_closing = False
         self._room = threading.BoundedSemaphore(CONNECTIONS)
-        self._said = LogRateLimit()
+        self.said = LogRateLimit()
         super().__init__(*arguments)
 
     def server_bind(self) -> None:
@@ -115,7 +120,7 @@ class _Listener(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Wait for room: meanwhile others wait in the kernel's queue."""
         while not self._room.acquire(timeout=LOOK_S):
-            if self._said.is_due("full"):
+            if self.said.is_due("full"):
                 log.warning(
                     "There are %d connections to the state of tasks, as many as may be: others wait. If that lasts, "
                     "executors have too many cores for one processor, or a stranger is in the cluster's network.",
@@ -176,6 +181,10 @@ class _Handler(BaseHTTPRequestHandler):
     secret: str
 
     def do_GET(self) -> None:
+        agent = self.headers.get("User-Agent", "")
+        if (told := same_java.answer(self.path, agent)) is not None:
+            self._tell_java(agent, *told)
+            return
         self._answer({"GETFILESTATUS": self._status, "LISTSTATUS": self._list, "OPEN": self._open})
 
     def do_PUT(self) -> None:
@@ -279,6 +288,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _delete(self, path: str, options: dict[str, str]) -> None:
         recursive = options.get("recursive", "false") == "true"
         self._json({"boolean": self.folders.place(path).delete(recursive=recursive)})
+
+    def _tell_java(self, agent: str, status: HTTPStatus, path: str) -> None:
+        address = self.client_address[0]
+        if path and self.server.said.is_due(address):
+            log.warning("An executor at %s has another Java (%s): %s", address, agent, path.lstrip("/"))
+        self.close_connection = True  # it asks once
+        self._head(status, 0, **({"Location": path} if path else {}))
 
     # HTTP.
 

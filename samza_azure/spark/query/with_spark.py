@@ -24,7 +24,7 @@ from samza_azure.spark.jvm import cpu_time, exchanges, java, local_files, search
 from samza_azure.spark.jvm.application_end import end_with_application
 from samza_azure.spark.jvm.errors import BROKEN
 from samza_azure.spark.jvm.executors import replace_executors
-from samza_azure.spark.jvm.session import EndedAtStart, connect_session, jvm_of
+from samza_azure.spark.jvm.session import EndedAtStart, connect_session, java_class, jvm_of
 from samza_azure.spark.jvm.settings import FALLBACK, STATE_HEADER
 from samza_azure.spark.jvm.watermark import probe
 from samza_azure.spark.pipeline.module import load
@@ -122,7 +122,10 @@ def _serve(
     threading.Timer(ARCHIVE_AFTER_S, _make_archive).start()
     java_runtime = jvm_of(spark).Runtime.getRuntime()
 
-    if on_cluster(settings):
+    if server is not None:
+        # Before anything runs in a task, as a module of the pipeline may let it.
+        major = java_class(spark, "java.lang.Runtime").version().feature()
+        spark.sparkContext.addFile(server.only_for(major))
         send_modules(spark, config.path.absolute().parent, directory)
 
     def analyse() -> Pipeline:
