@@ -76,10 +76,11 @@ def command(
 
     Example: samza-azure worker --master spark://10.0.0.4:7077
     """
-    from samza_azure.spark.jvm.daemons import worker
+    from samza_azure.spark.jvm.daemons import check_java, worker
 
     if not re.fullmatch(CLUSTER, master):
         raise ConfigError(f"--master {master!r} is no cluster. Write it as spark://host:port.")
+    check_java(os.environ)
     there = memory()
     room = memory_mib or max(LEAST_HEAP_MIB, (there.limit >> 20) - OUTSIDE_HEAP_MIB)
     folder = directory.absolute()

@@ -18,6 +18,7 @@ from samza_azure.host.decommission import ROUTE, listen
 from samza_azure.machine.addresses import own_address
 from samza_azure.machine.clock import wall_ms
 from samza_azure.spark.jvm import daemons
+from samza_azure.spark.jvm.java import find_java
 from samza_azure.spark.jvm.settings import settings_of
 from samza_azure.spark.query.beside import modules_in
 from samza_azure.tasks.out_of_memory import too_large, why_too_large
@@ -33,6 +34,19 @@ LOST = (
 def test_a_master_that_is_no_cluster_is_refused(master: str) -> None:
     with pytest.raises(ConfigError, match=r"is no cluster\. Write it as spark://host:port"):
         cli.app(["worker", "--master", master], standalone_mode=False)
+
+
+def test_a_java_with_which_no_executor_starts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the wheel. The master would start executors again and again, and then remove the application."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    java = find_java(os.environ)
+    with pytest.raises(ConfigError, match=r"No executor would start .* Install a whole Java .* in JAVA_HOME\.") as said:
+        cli.app(["worker", "--master", "spark://127.0.0.1:7", "--host", "127.0.0.9"], standalone_mode=False)
+    assert str(java.home) in str(said.value)
+    given = ["--add-modules", daemons.MODULE, "-version"]
+    refused = subprocess.run([java.binary, *given], capture_output=True, text=True, check=False)
+    assert f"Module {daemons.MODULE} not found" in refused.stdout + refused.stderr
 
 
 def test_executors_find_this_python_and_options_of_the_environment_count() -> None:

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
+from samza_azure.spark.jvm.daemons import MODULE
 from samza_azure.spark.jvm.java import Java, Jvm, find_java
 
 #: Where Debian and others put Java.
 INSTALLED = Path("/usr/lib/jvm")
-#: What Spark adds to each executor of a standalone cluster, and that of the wheel lacks.
-OF_EXECUTORS = "jdk.incubator.vector"
 
 
 def another_java(*, executes: bool = False) -> Java:
@@ -20,7 +19,7 @@ def another_java(*, executes: bool = False) -> Java:
     ours = find_java(os.environ).major
     homes = ["", *(str(each) for each in INSTALLED.glob("*") if (each / "bin" / "java").exists())]
     for each in (find_java({"JAVA_HOME": home, "PATH": ""}) for home in homes):
-        if each.major != ours and (not executes or OF_EXECUTORS in modules_of(each)):
+        if each.major != ours and (not executes or MODULE in modules_of(each)):
             return each
     pytest.skip(f"there is no Java here that can be used for this but {ours}")
 

@@ -25,7 +25,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from samza_azure import errors
 from samza_azure.logs.partition import partition_of
-from samza_azure.spark.jvm import interfaces, local_files
+from samza_azure.spark.jvm import daemons, interfaces, local_files
 from samza_azure.spark.jvm.catalyst import (
     CATALYST,
     REPLACING,
@@ -344,6 +344,12 @@ def test_an_exception_of_a_worker_has_the_full_name_of_its_class(spark: SparkSes
         spark.range(1).select(asks("id")).collect()
     assert "nobody there" in str(raised.value)
     assert is_waiting_for_storage(raised.value) is is_ours
+
+
+def test_spark_gives_executors_of_a_worker_a_module_that_a_trimmed_java_lacks(spark: SparkSession) -> None:
+    """What `daemons.check_java` refuses. Without this a worker could do with that Java."""
+    options = java_class(spark, "org.apache.spark.launcher.JavaModuleOptions").defaultModuleOptions()
+    assert f"--add-modules={daemons.MODULE}" in options.split()
 
 
 def test_attributes_are_replaced_in_one_call(spark: SparkSession) -> None:

