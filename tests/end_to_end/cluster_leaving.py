@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from . import clusters
 from .cluster_stages import PIPELINE, STREAMS, Struck
 from .real_processes import daily, daily_rows
 
@@ -23,7 +24,7 @@ STAGE = "daily_delays"
 class Cost:
     """What Spark had to do twice."""
 
-    failed: int  # tasks
+    failed: int  # tasks, without those that an executor that leaves has turned away: these had computed nothing
     killed: int  # tasks
     stages_again: int
     outputs_again: int  # computed again since their executor had taken them along
@@ -40,7 +41,7 @@ class Leaving(Struck):
         stages = self.driver.asked("stages")
         ran = Counter(frozenset(each["rddIds"]) for each in stages if each["status"] == "COMPLETE")
         return Cost(
-            sum(each["numFailedTasks"] for each in stages),
+            sum(each["numFailedTasks"] for each in stages) - clusters.turned_away(self.failures()),
             sum(each["numKilledTasks"] for each in stages),
             sum(each["attemptId"] > 0 for each in stages),
             sum(number - 1 for number in ran.values()),
@@ -48,7 +49,7 @@ class Leaving(Struck):
 
     def case(self, what: str, rows: int, act: Callable[[int], None], *, held: bool, told: bool) -> None:
         """Do something to workers, in the midst of a batch if it is `held`. If they were told, nothing is lost."""
-        before = self.cost()
+        before, known = self.cost(), self.failures()
         number = self.held(STAGE, rows) if held else self.at_work()
         begun = time.monotonic()
         act(number)
@@ -59,7 +60,10 @@ class Leaving(Struck):
         self.all_is_read()
         cost = self.cost() - before
         self.say(f"{what}: all is appended after {time.monotonic() - begun:.0f} s; {cost}")
-        assert not told or cost == Cost(0, 0, 0, 0), what
+        failures = [str(each) for each in self.failures() if each not in known]
+        for each in failures:
+            self.say(each)
+        assert not told or cost == Cost(0, 0, 0, 0), f"{what}: {cost}: {failures}"
 
     def at_work(self) -> int:
         """A worker that has an executor."""

@@ -3,6 +3,7 @@
 Of a batch in two partitions one task has ended and the other one has not when a worker leaves: its blocks go to the
 other worker, its shuffled rows there or to the container. The last worker leaves in a batch that shuffles twice: both
 go to the container. Executors are told to leave and die in the middle of a task, more often than a task may fail.
+Others are told in the instant in which they get a task: it may fail before it has computed anything, and only then.
 """
 
 import re
@@ -28,7 +29,7 @@ partitions = 2
 [stages.daily]
 partitions = 2
 """
-#: A batch waits in the partition whose number the file `HOLD` has.
+#: A batch waits in the partitions whose numbers the file `HOLD` has.
 PIPELINE = """import os
 import time
 
@@ -45,10 +46,10 @@ def wait(stage):
     while True:
         try:
             with open(f"{HOLD}-{stage}") as hold:
-                partition = hold.read()
+                partitions = hold.read().split()
         except FileNotFoundError:
             return
-        if int(partition) != TaskContext.get().partitionId():
+        if str(TaskContext.get().partitionId()) not in partitions:
             return
         with open(f"{HOLD}-{stage}.at", "w") as at:
             at.write(f"{os.getpid()} ")
@@ -103,6 +104,12 @@ class Told(Leaving):
         self.cluster.workers[number].send_signal(signal.SIGTERM)
         self.cluster.until("decommissioned", lambda: self.cluster.know_that_leave({f"127.0.0.{number}"}))
 
+    def tell_executor(self, number: int) -> None:
+        """Tell a worker to leave, and wait until its executor knows, and so the driver."""
+        self.tell(number)
+        logs = list(self.cluster.directory.glob(f"worker-{number}/executors/app-*/*/stderr"))
+        self.cluster.until("it knows", lambda: any("Decommission executor" in each.read_text() for each in logs))
+
     def has_left(self, number: int) -> None:
         """Wait until the worker has ended in order."""
         assert self.cluster.workers.pop(number).wait(clusters.PATIENCE_S) == 0, self.cluster.said()
@@ -111,11 +118,23 @@ class Told(Leaving):
         """Tell a worker to leave, and kill its executor in the middle of a task, once that knows. If it were not told,
         that would be the task's failure; the death of a whole worker never is.
         """
-        self.tell(number)
-        logs = list(self.cluster.directory.glob(f"worker-{number}/executors/app-*/*/stderr"))
-        self.cluster.until("it knows", lambda: any("Decommission executor" in each.read_text() for each in logs))
+        self.tell_executor(number)
         self.kill_executors([number])
         self.has_left(number)
+
+    def gets_a_task_as_it_leaves(self, numbers: list[int], rows: int) -> None:
+        """Tell workers whose executors stand still since before they got the tasks of a batch. Then let these go on."""
+        executors = [each for number in numbers for each in self.cluster.executors(number)]
+        for each in executors:
+            each.suspend()
+        self.world.produce(rows)
+        self.cluster.until("a task", self.driver.addresses_at_work)
+        for number in numbers:
+            self.tell(number)
+        for each in executors:
+            each.resume()
+        for number in numbers:
+            self.has_left(number)
 
     def shuffles(self) -> list[int]:
         """The numbers of the shuffles whose rows are with the container, in order."""
@@ -145,7 +164,7 @@ def play(folder: Path, flights: pa.Table, rows: int) -> None:
     """Each case on one cluster, then a drain."""
     trial = Told(folder, flights, "memory", more=f"task.maxFailures = {FAILURES}\n")
     trial.world.carries(STREAMS, PIPELINE.replace("HOLD", repr(str(folder / "hold"))))
-    cluster, world, part = trial.cluster, trial.world, rows // 4
+    cluster, world, part = trial.cluster, trial.world, rows // 5
     try:
         trial.start()
         world.produce(part)
@@ -194,6 +213,16 @@ def play(folder: Path, flights: pa.Table, rows: int) -> None:
             f"{LEAVES} executors were told, and died in the middle of a task: {tasks} tasks, {stages} stages failed"
         )
         assert tasks >= LEAVES > FAILURES
+
+        before, known, old = trial.cost(), trial.failures(), [*cluster.workers]
+        cluster.add(*(max(cluster.numbers) + each for each in (1, 2)))
+        trial.gets_a_task_as_it_leaves(old, part)
+        world.exact()
+        trial.all_is_read()
+        failures = [str(each) for each in trial.failures() if each not in known]
+        trial.say(f"executors were told as they got a task: {trial.cost() - before}; {failures}")
+        assert trial.cost() - before == Cost(0, 0, 0, 0)
+
         assert "FAILED" not in [each["status"] for each in trial.driver.asked("jobs")]
         cluster.until("no rows of ended batches on executors", lambda: not trial.on_executors())
         trial.equal_to_the_batch()

@@ -15,6 +15,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,10 @@ def daily_delays(rows: DataFrame) -> DataFrame:
         .agg(F.count("*").alias("flights"), F.avg("dep_delay").alias("delay"))
     )
 """
+#: How much is shown of why a task has failed.
+REASON = 300
+#: Why an executor that leaves does not run a task that has just come. Spark raises it before a block is computed.
+TURNED_AWAY = "org.apache.spark.storage.BlockSavedOnDecommissionedBlockManagerException"
 #: The second stage alone.
 WINDOWS_STREAMS = """
 [job.coordinator.heartbeat]
@@ -245,6 +250,29 @@ class Cluster:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A task of Spark that has failed."""
+
+    stage: str  # with its attempt
+    task: int
+    executor: str
+    address: str
+    reason: str  # in a line
+
+    def __str__(self) -> str:
+        return f"task {self.task} of stage {self.stage} at executor {self.executor} on {self.address}: {self.reason}"
+
+
+def turned_away(failures: Iterable[Failure]) -> int:
+    """How many executors have turned a task away, since they leave: it asked to keep its rows before it computed any.
+
+    The driver gave it to them in the instant in which they were told. It gives none later, and an executor of one core
+    has one at a time, so each turns away one at most.
+    """
+    return len({each.executor for each in failures if each.reason.startswith(TURNED_AWAY)})
+
+
 class Driver:
     """What the driver of a processor says of its executors and tasks."""
 
@@ -276,6 +304,21 @@ class Driver:
         stages = self.asked("stages")
         return sum(each["numFailedTasks"] for each in stages), sum(each["status"] == "FAILED" for each in stages)
 
+    def failures(self) -> list[Failure]:
+        """The tasks that have failed."""
+        return [
+            Failure(
+                f"{stage['stageId']}.{stage['attemptId']}",
+                task["taskId"],
+                task["executorId"],
+                task["host"],
+                " ".join(task.get("errorMessage", "no reason").split())[:REASON],
+            )
+            for stage in self.asked("stages")
+            if stage["numFailedTasks"]
+            for task in self.asked(f"stages/{stage['stageId']}/{stage['attemptId']}/taskList?status=failed&length=100")
+        ]
+
     def addresses_at_work(self) -> list[int]:
         """The last numbers of the addresses of executors that run a task."""
         at_work = [each["hostPort"].split(":")[0] for each in self.executors() if each["activeTasks"]]
@@ -284,8 +327,6 @@ class Driver:
 
 class Trial:
     """A processor on a cluster of two workers, whose batches wait at a Python function while a strike is made."""
-
-    _shown = True
 
     def __init__(
         self,
@@ -309,7 +350,6 @@ class Trial:
         self._ports = [free_port() for _ in range(3)]
         settings = TIMING.format(state=state, master=self.cluster.url, ports=self._ports)
         settings += f"cores.max = {cores}\n" + more
-        self._shown = shown
         if shown:
             settings += PAGE.format(page=self.page)
         if secret:
@@ -326,6 +366,7 @@ class Trial:
 
     def hold_batch(self, rows: int) -> list[int]:
         """Produce rows, and wait until a batch waits. Return the last numbers of the addresses of its executors."""
+        self._waits.unlink(missing_ok=True)  # a batch may have written it once more when it was let go
         self._hold.touch()
         if rows:
             self.world.produce(rows)
@@ -333,11 +374,13 @@ class Trial:
         self.cluster.until("a running batch", lambda: at_work or at_work.extend(self._at_work()))
         return at_work
 
+    @property
+    def _waits(self) -> Path:
+        """Which Python processes wait at the function."""
+        return self._hold.with_suffix(".at")
+
     def _at_work(self) -> list[int]:
-        if self._shown:
-            return self.driver.addresses_at_work()
-        waits = self._hold.with_suffix(".at")
-        return self.above(waits.read_text()) if waits.exists() else []
+        return self.above(self._waits.read_text()) if self._waits.exists() else []
 
     def above(self, pids: str) -> list[int]:
         """The last numbers of the addresses of the workers that these Python processes, of executors, are below."""
@@ -350,15 +393,15 @@ class Trial:
     def free_batch(self) -> None:
         """Let batches go on."""
         self._hold.unlink(missing_ok=True)
-        self._hold.with_suffix(".at").unlink(missing_ok=True)
+        self._waits.unlink(missing_ok=True)
 
-    def strike(self, rows: int, what: str, act: Callable[[list[int]], object], *, fails: bool | None) -> None:
+    def strike(self, rows: int, what: str, act: Callable[[list[int]], object], *, fails: bool) -> None:
         """Produce rows, and strike in the middle of the batch that reads them. Then each row is there once.
 
         `act` gets the last numbers of the addresses of the workers that run a task. `fails` is whether tasks of Spark
-        fail of it; None if some may.
+        fail of it. If not, none did that had computed anything.
         """
-        before = self.failed()
+        before, known = self.failed(), self.failures()
         at_work = self.hold_batch(rows)
         self.say("a batch waits")
         at = time.monotonic()
@@ -368,7 +411,15 @@ class Trial:
         took = time.monotonic() - at
         tasks, stages = (now - then for now, then in zip(self.failed(), before, strict=True))
         self.say(f"{what}: exact after {took:.0f} s; {tasks} tasks and {stages} stages failed")
-        assert fails in (None, bool(tasks)) and not stages, what
+        failures = [each for each in self.failures() if each not in known]
+        for each in failures:
+            self.say(str(each))
+        as_expected = tasks if fails else tasks == turned_away(failures)
+        assert as_expected and not stages, f"{what}: {tasks} tasks and {stages} stages failed: {[*map(str, failures)]}"
+
+    def failures(self) -> list[Failure]:
+        """The tasks of Spark that have failed."""
+        return self.driver.failures()
 
     def failed(self) -> tuple[int, int]:
         """How many tasks of Spark have failed, and how many attempts of stages."""
@@ -378,8 +429,8 @@ class Trial:
         """All rows so far have been read, and what came of them is there once."""
         self.world.exact()
 
-    def all_is_read(self) -> None:
-        """No task has rows to read, by what the processor has said after this call."""
+    def all_is_read(self, but: str = "") -> None:
+        """No task has rows to read, by what the processor has said after this call, but those of this stage."""
         since = math.ceil(time.time() * 1000)
         self.world.fleet.wait_until(
             "no rows to read",
@@ -390,6 +441,7 @@ class Trial:
                     and task["progress"]["behind"]
                     and not any(task["progress"]["behind"].values())
                     for task in shown["tasks"]
+                    if task["stage"] != but
                 )
                 and time.time() * 1000 > since + 3000
             ),  # two heartbeats
@@ -510,6 +562,10 @@ class Quick(Trial):
         self.world.produce(rows)
         self.cluster.add(2, 3)
         self.say("two workers are up")
+
+    def failures(self) -> list[Failure]:
+        """Without its page Spark tells of none."""
+        return []
 
     def failed(self) -> tuple[int, int]:
         """How many executors the driver has lost without a notice: a task of each."""

@@ -570,6 +570,9 @@ class Trial(clusters.Trial):
         """Whether the processor has no pod of an executor, not even one that ends."""
         return {each["metadata"]["name"] for each in self.pods.client.pods()} == {DRIVER}
 
+    def _at_work(self) -> list[int]:
+        return self.driver.addresses_at_work() if self._waits.exists() else []
+
     def kill_executors(self, at_work: list[int]) -> None:
         """Kill the executors of the running batches."""
         for name in self.pods.at(at_work):
@@ -631,8 +634,7 @@ def play(folder: Path, flights: pa.Table, rows: int, state: str, node: type[Node
         trial.start()
         trial.strike(part, "kill -9 of the executors of running batches", trial.kill_executors, fails=True)
         trial.pods.until("a replacement", lambda: len(trial.driver.executors()) == 2)
-        # An executor that knows that it leaves keeps no rows: the task fails then, and is repeated elsewhere.
-        trial.strike(part, "eviction of the pods of running batches", trial.evict, fails=None)
+        trial.strike(part, "eviction of the pods of running batches", trial.evict, fails=False)
         trial.lose_the_processor(part)
         trial.listens_where_it_should()
         trial.is_as_the_manifests_say()
@@ -650,7 +652,7 @@ def play_from_none(folder: Path, flights: pa.Table, rows: int) -> None:
         trial.pods.until("no pod without rows", trial.are_none)
         trial.say("the processor runs, and no pod")
         trial.strike(part, "kill -9 of the executors of running batches", trial.kill_executors, fails=True)
-        trial.strike(part, "eviction of the pods of running batches", trial.evict, fails=None)
+        trial.strike(part, "eviction of the pods of running batches", trial.evict, fails=False)
         trial.pods.until("no pod without rows", trial.are_none)
         trial.say(f"no pod again, of {len(trial.pods.api.created)}")
         trial.world.produce(part)

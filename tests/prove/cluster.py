@@ -9,7 +9,8 @@ either. One stage calls a Python function, the next one has windows and calls it
 while a strike is made: their executors are killed (kill -9), their workers are decommissioned by SIGTERM, a worker is
 killed with its executor, and all old workers are decommissioned at once, after two others have come. Before that the
 processor is killed and started again, and the master removes its application. What each of these took is printed, with
-the tasks of Spark that failed of it: some do of a kill, none of a decommissioning, and never a whole stage.
+the tasks of Spark that failed of it: some do of a kill, none of a decommissioning that had computed anything, and never
+a whole stage.
 
 With `--stages` there are windows, sessions, a join of two streams, deduplication, a Python function with state, and
 with RocksDB a state machine, some in two partitions. Of each a batch loses its executor, or its worker, in its midst.
@@ -17,8 +18,8 @@ Then the processor is killed: the next one restores its tasks, and executors loa
 too late, which each stage must count.
 
 With `--leaving` a stage with two partitions counts by windows. A worker leaves between batches and in mid-batch, two
-leave at once, and the last one of all leaves: told beforehand, when no task of Spark may fail and nothing may run
-twice; and by kill -9.
+leave at once, and the last one of all leaves: told beforehand, when no task of Spark may fail that has computed
+anything, and nothing may run twice; and by kill -9.
 """
 
 import argparse
@@ -26,7 +27,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import mkdtemp
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "flights"))
@@ -64,9 +66,14 @@ def main() -> None:
 @contextmanager
 def prepared() -> Iterator[tuple[Path, pa.Table]]:
     """A folder, and the flights."""
-    with TemporaryDirectory(prefix="samza-azure-cluster-") as folder:
-        write(Path(folder, "flights.parquet"))
-        yield Path(folder), pq.read_table(Path(folder, "flights.parquet"))
+    folder = Path(mkdtemp(prefix="samza-azure-cluster-"))
+    write(folder / "flights.parquet")
+    try:
+        yield folder, pq.read_table(folder / "flights.parquet")
+    except BaseException:
+        print(f"What the trial has left, with the logs of master, workers, executors and processor, is in {folder}.")
+        raise
+    rmtree(folder)
 
 
 if __name__ == "__main__":
