@@ -4,6 +4,7 @@ Of a batch in two partitions one task has ended and the other one has not when a
 other worker, its shuffled rows there or to the container. The last worker leaves in a batch that shuffles twice: both
 go to the container. Executors are told to leave and die in the middle of a task, more often than a task may fail.
 Others are told in the instant in which they get a task: it may fail before it has computed anything, and only then.
+And one leaves while a task of two that read what it has shuffled runs elsewhere, and the other one waits for its core.
 """
 
 import re
@@ -28,11 +29,14 @@ event_time = "ts"
 partitions = 2
 [stages.daily]
 partitions = 2
+[stages.counted]
+partitions = 2
 """
 #: A batch waits in the partitions whose numbers the file `HOLD` has.
 PIPELINE = """import os
 import time
 
+import pandas as pd
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -81,9 +85,27 @@ def kept(flights: DataFrame) -> DataFrame:
 def daily(rows: DataFrame) -> DataFrame:
     once = rows.withWatermark("ts", "1 hour").dropDuplicates(["carrier", "ts"])
     return once.groupBy(F.window("ts", "1 day"), "carrier").agg(F.count(held("daily")("dep_delay")).alias("times"))
+
+
+def count(key, frames, state):
+    wait("counted")
+    yield pd.DataFrame({"carrier": [key[0]], "here": [sum(map(len, frames))]})
+
+
+@app.stage("by-carrier", output="counts")
+def counted(rows: DataFrame) -> DataFrame:
+    read = rows.withColumn("dep_delay", held("read")("dep_delay"))
+    return read.groupBy("carrier").applyInPandasWithState(
+        count, "carrier string, here bigint", "nothing bigint", "append", "NoTimeout"
+    )
 """
 #: How often a task of Spark may fail, and how often its executor leaves.
 FAILURES, LEAVES = 2, 3
+#: No task waits for the executor that has its state.
+MORE = f"""
+task.maxFailures = {FAILURES}
+locality.wait = "0s"
+"""
 
 
 class Told(Leaving):
@@ -136,6 +158,20 @@ class Told(Leaving):
         for number in numbers:
             self.has_left(number)
 
+    def leaves_between_readers(self, rows: int) -> None:
+        """A worker leaves with what a batch's two last tasks read. The other worker, of one core, has begun the first
+        of them before, and begins the second one when it has gone.
+        """
+        leaver = self.held_at(0, "read", rows)
+        self.all_is_read(but="counted")  # so the other worker is idle
+        [other] = {*self.cluster.workers} - {leaver}
+        self.hold("counted").write_text("0 1")
+        self.tell_executor(leaver)
+        self.free("read")
+        assert self.waits_again("counted") == other
+        self.has_left(leaver)
+        self.free("counted")
+
     def shuffles(self) -> list[int]:
         """The numbers of the shuffles whose rows are with the container, in order."""
         files = self.world.directory.glob("**/shuffled/**/shuffle_*")
@@ -158,13 +194,17 @@ class Told(Leaving):
         expected: Counter[tuple[Any, ...]] = Counter((at.replace(**day), carrier) for carrier, at in times)
         assert {(each["window"]["start"], each["carrier"]): each["times"] for each in found} == expected
         assert len(found) == len(expected)
+        counts: Counter[str] = Counter()
+        for each in self.world.stream("counts").to_pylist():
+            counts[each["carrier"]] += each["here"]
+        assert counts == Counter(each["carrier"] for each in rows.to_pylist())
 
 
 def play(folder: Path, flights: pa.Table, rows: int) -> None:
     """Each case on one cluster, then a drain."""
-    trial = Told(folder, flights, "memory", more=f"task.maxFailures = {FAILURES}\n")
+    trial = Told(folder, flights, "memory", more=MORE)
     trial.world.carries(STREAMS, PIPELINE.replace("HOLD", repr(str(folder / "hold"))))
-    cluster, world, part = trial.cluster, trial.world, rows // 5
+    cluster, world, part = trial.cluster, trial.world, rows // 6
     try:
         trial.start()
         world.produce(part)
@@ -182,6 +222,16 @@ def play(folder: Path, flights: pa.Table, rows: int) -> None:
         world.exact()
         trial.all_is_read()
         trial.say(f"a worker left when its task had ended and the batch had not: {trial.cost() - before}")
+        assert trial.cost() - before == Cost(0, 0, 0, 0)
+
+        before, known = trial.cost(), trial.failures()
+        cluster.add(max(cluster.numbers) + 1)
+        cluster.until("two executors", lambda: len(trial.driver.executors()) == 2)
+        trial.leaves_between_readers(part)
+        world.exact()
+        trial.all_is_read()
+        failures = [str(each) for each in trial.failures() if each not in known]
+        trial.say(f"a worker left between two tasks that read from it: {trial.cost() - before}; {failures}")
         assert trial.cost() - before == Cost(0, 0, 0, 0)
 
         before = trial.cost()

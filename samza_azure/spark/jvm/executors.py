@@ -1,10 +1,16 @@
-"""Ask the master of a cluster for another executor when one has left.
+"""What the driver does when an executor of a cluster leaves: it asks for another one, and where its rows have gone.
 
 After the decommissioning of a worker a standalone master of Spark 4.3 starts no other executor until something else
 happens in the cluster, although workers are free. It looks for free workers, too, when an application says how many
 executors it wants. `Executors` says so each time that an executor is gone: as many as `spark.cores.max` allows, or
 with dynamic allocation as many as Spark has asked for last. Spark itself asks only for another number than before, so
 it would wait forever for the successor of one that it still counts on.
+
+An executor that leaves hands on what it has shuffled. Where shuffled rows are, each executor asks for the first task of
+a stage, and again when it gets a task with a higher epoch, which Spark gives to tasks when their stage begins. So a
+task that has waited for a core or for its state would ask an executor that has left: its fetch failed, and its stage
+began again. `Executors` raises the epoch of all tasks that have not begun, as soon as shuffled rows are elsewhere,
+which is a second before their executor ends.
 """
 
 import logging
@@ -40,6 +46,20 @@ public class {NAME} extends {SCHEDULER}.SparkListener implements Runnable {{
         context.requestTotalExecutors(
             Integer.MAX_VALUE, 0, (scala.collection.immutable.Map) scala.collection.immutable.Map$.MODULE$.empty()
         );
+    }}
+
+    public void onBlockUpdated({SCHEDULER}.SparkListenerBlockUpdated event) {{
+        if (!event.blockUpdatedInfo().blockId().isShuffle()) return;  // what is shuffled is told of when it has moved
+        {SCHEDULER}.TaskSchedulerImpl scheduler = ({SCHEDULER}.TaskSchedulerImpl) context.taskScheduler();
+        scheduler.mapOutputTracker().incrementEpoch();
+        long epoch = scheduler.mapOutputTracker().getEpoch();
+        synchronized (scheduler) {{
+            scala.collection.Iterator sets = scheduler.rootPool().getSortedTaskSetQueue().iterator();
+            while (sets.hasNext()) {{
+                {SCHEDULER}.Task[] tasks = (({SCHEDULER}.TaskSetManager) sets.next()).tasks();
+                for (int number = 0; number < tasks.length; number++) tasks[number].epoch_$eq(epoch);
+            }}
+        }}
     }}
 }}
 """
