@@ -418,11 +418,15 @@ def test_a_batch_that_spark_has_reported_before_it_ran_is_counted_once(fleet: Ma
         write([("a", minute)], but=[])
     late = LATE[:4]  # by any watermark of those rows
     for looks in (True, False, True):  # while its rows are read
-        before = task.report.progress
+        before = task.report
         write(late, but=[] if looks else ["idle-0"])
-        done, last = task.report.progress, task.report.last_batch
-        assert before is not None and done is not None and last is not None
-        assert (done.rows - before.rows, done.batches - before.batches, last.rows) == (len(late), 1, len(late))
+        after = task.report
+        assert before.progress is not None and before.last_batch is not None
+        assert after.progress is not None and after.last_batch is not None
+        assert after.progress.rows - before.progress.rows == len(late)
+        # On a slow machine one without rows follows, since the last one made windows due.
+        batches = after.last_batch.batch - before.last_batch.batch
+        assert after.progress.batches - before.progress.batches == batches > 0
     assert task.report.late == 3 * len(late)
     writer.close()
 
