@@ -11,6 +11,7 @@ from typing import Protocol, assert_never
 
 from samza_azure.errors import AccessDenied, ConfigError, CorruptState, StorageUnavailable, Verdict
 from samza_azure.group.actions import (
+    LEADER_ROW,
     BeginEnd,
     CleanRun,
     Finish,
@@ -26,6 +27,7 @@ from samza_azure.group.answers import Answer, Denied, Later, TooLarge, Trouble
 from samza_azure.group.bells import heard_gone, heard_ring, wanted
 from samza_azure.group.control import Control
 from samza_azure.group.decide import decide
+from samza_azure.group.election import leader_timeout
 from samza_azure.group.ending import FAREWELL_S, waiting
 from samza_azure.group.learn import (
     heard_container_lost,
@@ -59,8 +61,8 @@ log = logging.getLogger(__name__)
 
 #: A processor that never reached the account gives up after this long; one that had joined never does.
 UNREACHABLE_S = 30.0
-#: No call waits longer than this for its answer.
-CALL_S = 3.0
+#: No call waits longer than this for its answer, and none gives up sooner than the second.
+CALL_S, CALL_LEAST_S = 3.0, 0.5
 #: What a processor does if its release is too old for what is stored.
 STANDS_BY = "Until then this processor stands by: it releases its tasks, and others run them."
 #: What a processor does if it is refused for a reason that may pass, and has not joined.
@@ -135,7 +137,6 @@ class Processor:
         self._copies = Copies(runs.keep_copy, self._rate_limit)
         self._reached = False
         self._end: Finish | None = None
-        self._timeout = call_timeout_s(settings.timing)
         self._wake_at = 0.0
         self._state = Availability.SCHEDULABLE
 
@@ -285,7 +286,7 @@ class Processor:
                 self._table,
                 self._runs,
                 limit=view.settings.blob_limit,
-                timeout=self._timeout,
+                timeout=answer_within_s(view, action),
                 known=view.others.members,
                 trouble=self._tell_trouble,
             )
@@ -345,7 +346,17 @@ class Processor:
 
 def call_timeout_s(timing: Timing) -> float:
     """The timeout of a call, in seconds."""
-    return min(CALL_S, max(0.5, timing.heartbeat_timeout_s / 3))
+    return min(CALL_S, max(CALL_LEAST_S, timing.heartbeat_timeout_s / 3))
+
+
+def answer_within_s(view: View, action: StorageAction) -> float:
+    """The timeout of this call, in seconds. A leader has to make another one of its row before others take over, also
+    if two have no answer; after a wrong suspicion, since the storage may be slow, it waits for longer.
+    """
+    usual = call_timeout_s(view.timing)
+    if resource(action) != LEADER_ROW or not view.leads:
+        return usual
+    return min(usual, max(CALL_LEAST_S, leader_timeout(view) / 3))
 
 
 __all__ = [
@@ -356,5 +367,6 @@ __all__ = [
     "Doorbells",
     "Processor",
     "ProcessorContext",
+    "answer_within_s",
     "call_timeout_s",
 ]

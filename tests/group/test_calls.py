@@ -41,7 +41,9 @@ from samza_azure.group.answers import ANSWERS, Answer, Busy, ControlRead, Denied
 from samza_azure.group.control import Assignment, RunPhase
 from samza_azure.group.learn import learn, started, turn
 from samza_azure.group.rows import LeaderRow, ProcessorRow, ProcessorState, Request, RequestKind
+from samza_azure.group.timing import PROFILES
 from samza_azure.group.view import Campaign, Lease, OwnIncarnation, Settings, View
+from samza_azure.host.processor import CALL_LEAST_S, answer_within_s, call_timeout_s
 from samza_azure.outcomes import Missing, NotModified, Refused
 from tests.group.situation import (
     CONTROL,
@@ -201,6 +203,16 @@ def test_calls_to_a_busy_service_obey_its_retry_after_and_heartbeats_do_not() ->
     ):
         learn(view, action, Busy(after_s), sent_at=NOW, now=NOW)
         assert view.calls.failing[resource(action)].until == NOW + wait
+
+
+def test_a_leader_has_time_for_a_third_call_of_its_row_before_others_take_over() -> None:
+    """It waited 2.67 s for each answer, and they for 5 s. A leader that was suspected wrongly waits for longer."""
+    beat, suspected = WriteLeaderRow(LEADER_ROW, "leader row"), replace(CONTROL, churn=1)
+    usual = call_timeout_s(TIMING)
+    assert answer_within_s(leader(), beat) == answer_within_s(leader(), ReadLeaderRow()) == 5 / 3 < usual
+    others = (leader(suspected), beat), (leader(), ScanMembers()), (view_of("p2"), ReadLeaderRow())
+    assert [answer_within_s(view, call) for view, call in others] == [usual] * 3
+    assert answer_within_s(leader(settings=Settings("p1", PROFILES["fast"])), beat) == CALL_LEAST_S
 
 
 def test_calls_that_failed_together_are_repeated_at_different_times() -> None:
