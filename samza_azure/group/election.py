@@ -231,7 +231,8 @@ def show_life(view: View, control: Control, now: float) -> list[Action]:
         row.successors,
     )
     gap = URGENT_GAP_S if news else view.timing.heartbeat_s
-    if reached(view.calls.leader_row_sent_at + gap, now):
+    has_failed = view.failing_calls(LEADER_ROW) > 0  # then the back-off alone says when it comes again
+    if has_failed or reached(view.calls.leader_row_sent_at + gap, now):
         return [WriteLeaderRow(row, seen.etag if seen else None)]
     return []
 

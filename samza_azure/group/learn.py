@@ -147,7 +147,7 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
             view.calls.troubled_at = now
         if name in (CONTROL, LEASE) and times > 1 and view.leadership is not None:
             view.leadership.cut_off = {}  # it may be an outage for all
-    else:
+    elif not _is_undone(view, action, answer):
         view.calls.failing.pop(name, None)
     _learn_access(view, action, answer, sent_at, now)
     match action:
@@ -491,12 +491,27 @@ def _released_lease(view: View, answer: None | Refused | Missing | Nothing, now:
             assert_never(answer)
 
 
+def _is_undone(view: View, action: StorageAction, answer: Answer) -> bool:
+    """Whether a read shows that our heartbeat as leader was not written. It has failed, although this read has not: it
+    is sent again at once, and if it fails again, it waits for longer than the first time.
+    """
+    if not isinstance(action, ReadLeaderRow) or view.leadership is None or view.calls.leader_row_unsettled is None:
+        return False
+    return isinstance(answer, LeaderRow | Missing) and not _is_our_write(view, answer)
+
+
+def _is_our_write(view: View, row: LeaderRow | Missing) -> bool:
+    """Whether the leader row is as we wrote it when the answer was lost."""
+    ours = view.calls.leader_row_unsettled
+    return ours is not None and isinstance(row, LeaderRow) and row == replace(ours, etag=row.etag)
+
+
 def _read_leader_row(view: View, answer: LeaderRow | Missing | Nothing, now: float) -> None:
     match answer:
         case LeaderRow() | Missing() as row:
             etag = row.etag if isinstance(row, LeaderRow) else ""
-            ours, view.calls.leader_row_unsettled = view.calls.leader_row_unsettled, None
-            is_ours = ours is not None and row == replace(ours, etag=etag)
+            is_ours = _is_our_write(view, row)
+            view.calls.leader_row_unsettled = None
             if view.others.leader_age is not None and is_ours:
                 view.others.leader_age = replace(
                     view.others.leader_age, etag=etag

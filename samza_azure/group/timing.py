@@ -19,8 +19,9 @@ ROLE_S = 600.0
 RETRY_S = 0.25
 #: A call that keeps failing is made at most this many times less often than usual.
 BACK_OFF_MOST = 4
-#: Beats, ours and the leader's, do not back off; otherwise an outage of seconds would look like a death. After a
-#: failure the next beat comes after this part of the interval. Reads back off, so there are fewer calls in all.
+#: Beats, ours and the leader's, do not back off; otherwise an outage of seconds would look like a death. While the
+#: leader's fail, one comes after this part of the interval, the first ones sooner: two failures must not cost the
+#: leadership. A lost answer to our own is settled after it, too. Reads back off, so there are fewer calls in all.
 BEAT_AGAIN = 0.75
 #: A leaving processor beats at least this often, since it soon stops waiting for a storage that accepts no heartbeat
 #: (`tasks.SILENT_S`): with a slow profile, one lost heartbeat must not count as that.

@@ -497,10 +497,11 @@ class View:
         """The back-off of this resource after failures: never more calls than usual, and fewer with each failure."""
         timing, most = self.timing, BACK_OFF_MOST
         match name:
-            case actions.OWN_ROW:  # the first retry is soon; later ones are as frequent as heartbeats
+            case actions.OWN_ROW:  # a lost answer is soon settled by a read; later reads are as frequent as beats
                 return BackOff(BEAT_AGAIN * self.beat_every_s, self.beat_every_s)
-            case actions.LEADER_ROW if self.lease is not None:
-                return BackOff(BEAT_AGAIN * timing.heartbeat_s, BEAT_AGAIN * timing.heartbeat_s)
+            case actions.LEADER_ROW if self.lease is not None:  # one processor, and all others watch it
+                again_s = BEAT_AGAIN * timing.heartbeat_s
+                return BackOff(min(RETRY_S, again_s), again_s)
             case actions.LEADER_ROW:
                 return BackOff(self.read_interval(), most * self.read_interval())
             case actions.SCAN:

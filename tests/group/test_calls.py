@@ -194,11 +194,63 @@ def test_heartbeats_do_not_back_off() -> None:
     assert waits(view_of("p2"), MergeOwnRow(ROWS["p2"], "row of p2"), 4) == [1.5, 2, 2, 2]
 
 
+def test_the_heartbeat_of_a_leader_comes_soon_again_and_does_not_back_off() -> None:
+    beat = WriteLeaderRow(LEADER_ROW, "leader row")
+    assert waits(leader(), beat, 5) == [0.25, 0.5, 1, 1.5, 1.5]
+    assert waits(leader(settings=Settings("p1", PROFILES["fast"])), beat, 2) == [0.1875, 0.1875]
+
+
+def beat_of(view: View, now: float) -> WriteLeaderRow | None:
+    return next((action for action in decide(view, now) if isinstance(action, WriteLeaderRow)), None)
+
+
+def beaten(answer: Answer) -> tuple[View, WriteLeaderRow]:
+    """A leader whose heartbeat of now was answered so."""
+    view = leader(leader_row_sent_at=NOW - TIMING.heartbeat_s)
+    beat = beat_of(view, NOW)
+    assert beat is not None
+    started(view, beat, NOW)
+    learn(view, beat, answer, sent_at=NOW, now=NOW)
+    return view, beat
+
+
+def test_a_heartbeat_of_a_leader_that_was_refused_does_not_wait_for_the_next_one() -> None:
+    """It was sent again two seconds after it, and after a second failure four, so a third one came too late."""
+    view, beat = beaten(Trouble.UNAVAILABLE)
+    assert beat_of(view, NOW + 0.24) is None
+    assert beat_of(view, NOW + 0.25) == beat
+
+
+def test_a_heartbeat_of_a_leader_that_a_read_shows_to_be_undone_is_sent_at_once_and_waits_longer_each_time() -> None:
+    """A read of the row has an answer each time, so the wait was always that of a first failure."""
+    (view, beat), sent_at, found = beaten(Trouble.UNSETTLED), NOW, list[float]()
+    for wait in (0.25, 0.5, 1, 1.5, 1.5):
+        found.append(view.calls.failing[actions.LEADER_ROW].until - sent_at)
+        assert ReadLeaderRow() not in decide(view, sent_at + wait - 0.01)
+        sent_at += wait
+        assert ReadLeaderRow() in decide(view, sent_at)
+        learn(view, ReadLeaderRow(), LEADER_ROW, sent_at=sent_at, now=sent_at)
+        assert beat_of(view, sent_at) == beat
+        started(view, beat, sent_at)
+        learn(view, beat, Trouble.UNSETTLED, sent_at=sent_at, now=sent_at)
+    assert found == [0.25, 0.5, 1, 1.5, 1.5]
+
+
+def test_a_heartbeat_of_a_leader_that_a_read_shows_to_be_done_is_not_repeated() -> None:
+    view, beat = beaten(Trouble.UNSETTLED)
+    learn(view, ReadLeaderRow(), replace(beat.row, etag="ours"), sent_at=NOW + 0.25, now=NOW + 0.25)
+    assert view.calls.failing == {}
+    assert beat_of(view, NOW + TIMING.heartbeat_s - 0.01) is None
+    assert beat_of(view, NOW + TIMING.heartbeat_s) is not None
+
+
 def test_calls_to_a_busy_service_obey_its_retry_after_and_heartbeats_do_not() -> None:
     """It may ask for more than the longest back-off, which is what counts then."""
     for view, action, after_s, wait in (
         (leader(), ScanMembers(), 3.0, 3.0),
         (leader(), ScanMembers(), 60.0, 5.0),
+        (leader(), WriteLeaderRow(LEADER_ROW, "leader row"), 1.0, 1.0),
+        (leader(), WriteLeaderRow(LEADER_ROW, "leader row"), 60.0, 1.875),
         (view_of("p2"), MergeOwnRow(ROWS["p2"], "row of p2"), 60.0, 1.5),
     ):
         learn(view, action, Busy(after_s), sent_at=NOW, now=NOW)

@@ -48,15 +48,23 @@ class NoLogs(RunLogs):
 class Member:
     """A processor on virtual time whose tasks start at once."""
 
-    def __init__(self, name: str, timing: Timing, storage: MemoryStorage, link: Link, life: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        timing: Timing,
+        storage: MemoryStorage,
+        link: Link,
+        life: str = "",
+        account: type[MemoryAccount] = MemoryAccount,
+    ) -> None:
         self.name, self.link = name, link
         self.loop, self.dice = asyncio.get_running_loop(), Random(name + life)
-        account = MemoryAccount(storage, link=link)
-        self.runs = NoLogs(account.blobs())
+        client = account(storage, link=link)
+        self.runs = NoLogs(client.blobs())
         self.processor = Processor(
             Settings(name, timing),
-            account.control_blob(),
-            account.rows(),
+            client.control_blob(),
+            client.rows(),
             self.runs,
             self,
             tell=self.tell,
