@@ -33,6 +33,24 @@ def installed(directory: Path, version: str) -> Path:
     return directory
 
 
+@pytest.mark.parametrize(
+    ("settings", "environment", "main"),
+    [
+        ({"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.sql.ansi.enabled": "true"}, {}, java.GATEWAY),
+        ({"spark.master": "local[2]", "spark.driver.extraJavaOptions": "-Xint"}, {}, java.GATEWAY),
+        ({"spark.master": "local[2]", "spark.jars.packages": "a:b:1"}, {}, java.SUBMIT),
+        ({"spark.master": "local[2]", "spark.files": "table.csv"}, {}, java.SUBMIT),
+        ({"spark.master": "spark://here:7077"}, {}, java.SUBMIT),
+        ({"spark.master": "k8s://https://here"}, {}, java.SUBMIT),
+        ({"spark.master": "local[2]"}, {"SPARK_CONF_DIR": "/etc/spark"}, java.SUBMIT),
+        ({}, {}, java.SUBMIT),
+    ],
+)
+def test_what_the_jvm_runs(settings: Mapping[str, str], environment: Mapping[str, str], main: str) -> None:
+    """SparkSubmit where it has something to do: it fetches packages, and reads Spark's own file of settings."""
+    assert java._main(settings, environment)[0] == main
+
+
 def test_java_home_comes_first_then_the_path(tmp_path: Path) -> None:
     here, there = installed(tmp_path / "here", "21.0.1"), installed(tmp_path / "there", "17.0.15")
     path = str(there / "bin")

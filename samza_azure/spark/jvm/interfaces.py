@@ -31,7 +31,8 @@ JAVA: dict[str, tuple[str, ...]] = {
     ),
     f"{SQL}.classic.RuntimeConfig": ("getAllAsJava",),
     f"{SQL}.internal.SessionState": (
-        "catalog", "catalogManager", "conf", "functionRegistry", "optimizer", "tableFunctionRegistry",
+        "catalog", "catalogManager", "conf", "dataSourceManager", "functionRegistry", "optimizer",
+        "tableFunctionRegistry",
     ),
     f"{SQL}.SparkSessionExtensionsProvider": (),
     f"{SQL}.ml.InternalFunctionRegistration": (),
@@ -48,7 +49,7 @@ JAVA: dict[str, tuple[str, ...]] = {
     f"{SPARK}.api.python.SimplePythonFunction": (
         "accumulator", "broadcastVars", "command", "copy", "envVars", "pythonExec", "pythonIncludes", "pythonVer",
     ),
-    f"{SQL}.DataSourceRegistration": ("registerPython",),
+    f"{SQL}.execution.datasources.DataSourceManager": ("dataSourceBuilders", "registerDataSource"),
     f"{SQL}.execution.datasources.v2.python.UserDefinedPythonDataSource": (),
     f"{SQL}.types.DataType": ("json", "simpleString", "sql", "typeName"),
     f"{SQL}.types.Metadata": ("contains", "getLong"),
@@ -235,6 +236,7 @@ JAVA: dict[str, tuple[str, ...]] = {
     f"{STREAMING}.state.HDFSBackedStateStoreProvider": (),
     f"{STREAMING}.state.RocksDBStateStoreProvider": (),
     # The start of the JVM, and of those of a cluster.
+    f"{SPARK}.api.python.PythonGatewayServer": (),
     f"{SPARK}.deploy.SparkSubmit": (),
     f"{SPARK}.deploy.master.Master": (),
     f"{SPARK}.deploy.worker.Worker": (),

@@ -119,6 +119,13 @@ START_SETTINGS = (
 )
 
 
+SUBMIT = "org.apache.spark.deploy.SparkSubmit"
+#: What SparkSubmit starts for pyspark.
+GATEWAY = "org.apache.spark.api.python.PythonGatewayServer"
+#: With no other settings than these there is nothing for SparkSubmit to do. It takes a fifth of a second.
+UNSUBMITTED = {"spark.master", "spark.driver.memory", "spark.driver.extraClassPath", "spark.driver.extraJavaOptions"}
+
+
 @dataclass(frozen=True, slots=True)
 class Java:
     """One installed Java."""
@@ -287,7 +294,7 @@ def launch(
     jar = precompiled(java, environment)
     chosen = archive_options(java, environment) if options is None else options
     process = subprocess.Popen(
-        _command(java, settings, jar, [f"-Djava.io.tmpdir={temporary}", *chosen]),
+        _command(java, settings, jar, [f"-Djava.io.tmpdir={temporary}", *chosen], environment),
         env=_environment(environment, information, python),
         stdin=subprocess.PIPE,  # the gateway exits when it is closed
         preexec_fn=_before_exec,
@@ -295,8 +302,9 @@ def launch(
     return Jvm(process, information, python, start_timeout_s)
 
 
-def _command(java: Java, settings: Mapping[str, str], jar: Path, options: Sequence[str]) -> list[str]:
-    at_start = [item for name in START_SETTINGS if name in settings for item in ("--conf", f"{name}={settings[name]}")]
+def _command(
+    java: Java, settings: Mapping[str, str], jar: Path, options: Sequence[str], environment: Mapping[str, str]
+) -> list[str]:
     return [
         str(java.binary),
         "-cp",
@@ -311,10 +319,17 @@ def _command(java: Java, settings: Mapping[str, str], jar: Path, options: Sequen
         *options,
         *_collector(settings),
         *settings.get("spark.driver.extraJavaOptions", "").split(),
-        "org.apache.spark.deploy.SparkSubmit",
-        *at_start,
-        "pyspark-shell",
+        *_main(settings, environment),
     ]
+
+
+def _main(settings: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
+    """What the JVM runs. SparkSubmit also reads `spark-defaults.conf`, and prepares an application for a cluster."""
+    at_start = {name: settings[name] for name in START_SETTINGS if name in settings}
+    is_local = at_start.get("spark.master", "").startswith("local")
+    if is_local and at_start.keys() <= UNSUBMITTED and "SPARK_CONF_DIR" not in environment:
+        return [GATEWAY]
+    return [SUBMIT, *(item for each in at_start.items() for item in ("--conf", "=".join(each))), "pyspark-shell"]
 
 
 def _collector(settings: Mapping[str, str]) -> list[str]:
