@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +20,25 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.types import StructType
 
+from samza_azure.application import Application
 from samza_azure.spark.jvm import java
+from samza_azure.spark.jvm.improvements import improvements
 from samza_azure.spark.jvm.output import BatchOutput
 from samza_azure.spark.jvm.precompiled import is_current
 from samza_azure.spark.jvm.session import connect_session
 from samza_azure.spark.jvm.settings import settings_of
 from samza_azure.spark.jvm.sink import start
 from samza_azure.spark.jvm.sources import register
-from samza_azure.spark.jvm.watermark import OwnedWatermark
+from samza_azure.spark.jvm.watermark import OwnedWatermark, probe
+from samza_azure.spark.pipeline.analysis import analyse
+from samza_azure.spark.pipeline.bounds import Input
 from samza_azure.spark.pipeline.destination import with_destination
+from samza_azure.spark.pipeline.event_time import Output
+from samza_azure.spark.pipeline.schema import parse_schema
 
 FORMAT = "samza-azure-training"
 BATCHES = 3
+COLUMNS = "key string, ts timestamp, value double"
 
 
 class TrainingSource(DataSource):
@@ -99,21 +106,34 @@ def main(arguments: Sequence[str]) -> int:
 
 def _train(spark: SparkSession, directory: Path) -> None:
     register(spark, TrainingSource)
+    for install in improvements({}):
+        install(spark)
+    probe(spark)
+    for stage in (_plain, _windows):
+        _analyse(spark, stage, directory)
     queries = [
-        _query(spark, directory / "plain", lambda rows: rows.where("value IS NOT NULL")),
-        _query(
-            spark,
-            directory / "windows",
-            lambda rows: (
-                rows.withWatermark("ts", "1 hour")
-                .groupBy(F.window("ts", "1 hour"), "key")
-                .agg(F.count("*").alias("n"), F.avg("value").alias("mean"))
-            ),
-        ),
+        _query(spark, directory / "plain", _plain),
+        _query(spark, directory / "windows", _windows),
     ]
     for query in queries:
         query.processAllAvailable()
         query.stop()
+
+
+def _plain(rows: DataFrame) -> DataFrame:
+    return rows.where("value IS NOT NULL")
+
+
+def _windows(rows: DataFrame) -> DataFrame:
+    grouped = rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour"), "key")
+    return grouped.agg(F.count("*").alias("n"), F.avg("value").alias("mean"))
+
+
+def _analyse(spark: SparkSession, function: Callable[[DataFrame], DataFrame], directory: Path) -> None:
+    application = Application()
+    application.stage("rows", output="out")(function)
+    columns = parse_schema(spark, COLUMNS, "rows")
+    analyse(spark, application.stages[0], [Input("rows", columns, "ts")], Output("out", None, None), 1, directory)
 
 
 def _query(spark: SparkSession, directory: Path, stage: Any) -> Any:
@@ -126,7 +146,7 @@ def _query(spark: SparkSession, directory: Path, stage: Any) -> Any:
         if held:
             OwnedWatermark(spark, held[0]).raise_to(batch * 3_600_000)
 
-    source = spark.readStream.format(FORMAT).schema("key string, ts timestamp, value double").load()
+    source = spark.readStream.format(FORMAT).schema(COLUMNS).load()
     frame = with_destination(stage(source), [F.col("key")], 4)
     held.append(
         start(frame, write, name=directory.name, checkpoint=str(directory), output_mode="append", trigger_ms=100)

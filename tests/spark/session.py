@@ -10,7 +10,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from samza_azure.account import Storage
-from samza_azure.spark.jvm import exchanges, java, local_files, searches, selectors, sources
+from samza_azure.spark.jvm import java, sources
+from samza_azure.spark.jvm.improvements import improvements
 from samza_azure.spark.jvm.session import connect_session
 from samza_azure.spark.jvm.settings import settings_of
 from samza_azure.spark.query.source import LogSource
@@ -44,10 +45,8 @@ def session(storage: Storage, directory: Path, more: Mapping[str, str] | None = 
     assert zygote.stdout.readline() == "forked\n"
     spark = connect_session("tests", settings, jvm)
     sources.register(spark, LogSource)
-    local_files.install(spark)
-    selectors.install(spark)
-    exchanges.install(spark)
-    searches.install(spark)
+    for install in improvements({}):
+        install(spark)
     try:
         yield spark
     finally:

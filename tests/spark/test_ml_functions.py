@@ -50,9 +50,9 @@ def internal(spark: SparkSession) -> Any:
 
 def test_a_function_that_spark_no_longer_has_is_an_error_and_no_endless_search(spark: SparkSession) -> None:
     other = "SessionsOfATest"  # py4j knows classes by their names
-    source = ml_functions.SOURCE.replace(ml_functions.NAME, other)
+    source = ml_functions.SOURCE.replace(ml_functions.NAME, other).replace("vector_to_array", "absent")
     sessions = compiled(spark, other, source)
-    sessions.session(spark.sparkContext._jsc.sc(), {}, ["absent"])
+    sessions.session(spark.sparkContext._jsc.sc())
     try:
         with pytest.raises(Py4JJavaError, match=r"spark\.ml has no function absent"):
             lookup(spark, "absent")
@@ -74,7 +74,7 @@ def test_without_it_there_is_a_session_of_sparks_own(
 ) -> None:
     monkeypatch.setattr(ml_functions, "SOURCE", ml_functions.SOURCE.replace("registerFunction(", "registerFunctions("))
     with caplog.at_level(logging.WARNING):
-        made = ml_functions.session_of(spark.sparkContext, {})
+        made = ml_functions.session_of(spark.sparkContext)
     assert "registerFunctions" in caplog.text
     assert made.range(3).count() == 3
 
@@ -90,7 +90,7 @@ context._jsc.sc().stop()
 other = "SessionsOfATest"  # py4j knows classes by their names
 ml_functions.SOURCE, ml_functions.NAME = ml_functions.SOURCE.replace(ml_functions.NAME, other), other
 try:
-    ml_functions.session_of(context, {})
+    ml_functions.session_of(context)
 except Py4JError as error:
     print("stopped SparkContext" in str(error))
 """

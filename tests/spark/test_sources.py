@@ -1,6 +1,10 @@
 """Sources whose function is sent with tasks while another query starts."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -8,6 +12,8 @@ from pyspark.sql.datasource import DataSource
 
 from samza_azure.spark.jvm import sources
 from samza_azure.spark.jvm.session import compiled
+
+from .child import PATIENCE_S, QUICK_JAVA
 
 #: Spark's serialiser writes and reads the function, while variables come and go, as at the start of other queries.
 STRAIN = """
@@ -71,3 +77,59 @@ def test_its_function_can_be_sent_while_a_query_starts(spark: SparkSession) -> N
 def test_that_of_spark_cannot_always(spark: SparkSession) -> None:
     """If this fails, Spark has mended it, and `sources.py` can go."""
     assert strained(spark, spark.dataSource.register) != ""
+
+
+#: What Spark finds by itself: a package with a name that begins so, and a source in it.
+PACKAGE = """
+from pyspark.sql.datasource import DataSource, DataSourceReader
+
+class DefaultSource(DataSource):
+    @classmethod
+    def name(cls):
+        return "found"
+
+    def schema(self):
+        return "n int"
+
+    def reader(self, schema):
+        return Reader()
+
+class Reader(DataSourceReader):
+    def read(self, partition):
+        yield (7,)
+"""
+SESSION = """
+import os, sys
+from pathlib import Path
+from samza_azure.spark.jvm import java, sources
+from samza_azure.spark.jvm.session import connect_session
+from samza_azure.spark.jvm.settings import settings_of
+from samza_azure.spark.query.source import LogSource
+
+here, known = Path(sys.argv[1]), Path(sys.argv[2])
+settings = settings_of({}, here)
+jvm = java.launch(settings, {**os.environ, "PYTHONPATH": str(known)}, here)
+spark = connect_session("test", settings, jvm)
+sources.register(spark, LogSource, known)
+print(spark.read.format("found").load().collect()[0].n)
+spark.stop()
+jvm.end()
+"""
+
+
+def test_a_source_in_a_package_is_found_as_before(tmp_path: Path) -> None:
+    """A static table may be read by it. Spark looks for such packages when it first needs a source in Python."""
+    known = tmp_path / "known"
+    known.mkdir()
+    (known / "pyspark_found.py").write_text(PACKAGE)
+    command = [sys.executable, "-c", SESSION, str(tmp_path), str(known)]
+    done = subprocess.run(command, env={**os.environ, **QUICK_JAVA}, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.stdout.split() == ["7"], done.stderr
+
+
+def test_another_source_of_its_name_is_replaced(spark: SparkSession) -> None:
+    """As `spark.dataSource.register` does it. There is no error, for whose text Spark would read a large file."""
+    sources.register(spark, Nothing)
+    sources.register(spark, Nothing)
+    manager = spark._jsparkSession.sessionState().dataSourceManager()
+    assert manager.dataSourceExists(Nothing.name())

@@ -192,10 +192,11 @@ def sources_of(spark: SparkSession, plan: Any, directory: Path) -> tuple[int, ..
 
     A common table expression is one leaf, however often it is used, so they are not inlined here.
     """
-    found = java_class(spark, "java.util.LinkedHashSet")()
+    known, found = java_class(spark, "java.util.HashSet")(), []  # to loop over it would take sixty calls for its end
     for leaf in items(plan.collectLeaves()):
-        if kind_of(leaf) == "StreamingRelation":
-            found.add(leaf)
+        if kind_of(leaf) == "StreamingRelation" and leaf not in known:
+            known.add(leaf)
+            found.append(leaf)
     return tuple(reads for reads in (input_of(leaf, directory) for leaf in found) if reads is not None)
 
 

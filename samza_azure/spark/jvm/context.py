@@ -13,10 +13,15 @@ Without Spark's UI, nothing is noted of jobs and plans that only the UI and the 
 """
 
 import logging
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import chain
 from typing import Any
 
+from py4j.java_gateway import java_import
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from samza_azure.spark.jvm.janino import compiled_in
@@ -34,10 +39,22 @@ KEPT = 32
 #: Of the thread that runs a query: the id of the run.
 RUN = "spark.jobGroup.id"
 PLUGINS = "spark.plugins"
+#: Classes that pyspark names without their packages. For one that is not imported by name, py4j searches all of Spark's
+#: jars once for each package that it might be in.
+LOOKED_UP = tuple(
+    f"{SPARK}.{name}" for name in ("api.python.PythonUtils", "sql.api.python.PythonSQLUtils", "sql.functions")
+)
 SOURCE = f"""
 public class {NAME} {{
     public {SPARK}.api.java.JavaSparkContext of({SETTINGS} settings) {{
         return new {SPARK}.api.java.JavaSparkContext(new Context(settings));
+    }}
+
+    public {SETTINGS} settings(String all, String between) {{
+        {SETTINGS} settings = new {SETTINGS}(true);
+        String[] parts = all.split(between, -1);
+        for (int i = 0; i + 1 < parts.length; i += 2) settings.set(parts[i], parts[i + 1]);
+        return settings;
     }}
 
     public static class Context extends {CONTEXT} {{
@@ -82,6 +99,14 @@ public class {NAME} {{
 class Context(SparkContext):
     """pyspark's context, around ours."""
 
+    def _do_init(self, *given: Any, **named: Any) -> None:
+        for name in LOOKED_UP:
+            java_import(self._jvm, name)
+        with suppress(Exception):  # of Java or py4j: pyspark sends them, and `_initialize_context` says why
+            contexts = compiled_in(self._jvm, NAME, SOURCE)
+            given = tuple(_sent(each, contexts) if type(each) is SparkConf else each for each in given)
+        super()._do_init(*given, **named)
+
     def _initialize_context(self, jconf: Any) -> Any:
         try:
             contexts = compiled_in(self._jvm, NAME, SOURCE)
@@ -91,12 +116,30 @@ class Context(SparkContext):
         return contexts.of(jconf)
 
 
+class Sent(SparkConf):
+    """Settings in Java, of which those are known here that pyspark reads one by one."""
+
+    def __init__(self, known: Sequence[tuple[str, str]], in_java: Any) -> None:
+        super().__init__(_jconf=in_java)
+        self._known = [*known]
+
+    def getAll(self) -> list[tuple[str, str]]:
+        """Those that were sent."""
+        return self._known
+
+
+def _sent(settings: SparkConf, contexts: Any) -> Sent:
+    """The same settings, sent to Java in one call. pyspark needs one for each, and three to read one."""
+    known, between = settings.getAll(), uuid.uuid4().hex
+    return Sent(known, contexts.settings(between.join(chain.from_iterable(known)), between))
+
+
 def note_nothing(spark: SparkSession) -> None:
     """Keep no record of the jobs, stages, tasks and plans that run from now on, unless there is Spark's UI or a plugin,
     which may read it.
     """
     context = spark.sparkContext._jsc.sc()
-    if spark.sparkContext.uiWebUrl is not None or spark.sparkContext.getConf().get(PLUGINS):
+    if spark.sparkContext.uiWebUrl is not None or spark.conf.get(PLUGINS, ""):
         return
     try:
         for store in (context.statusStore(), spark._jsparkSession.sharedState().statusStore()):

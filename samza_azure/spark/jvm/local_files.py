@@ -13,7 +13,7 @@ import logging
 
 from pyspark.sql import SparkSession
 
-from samza_azure.spark.jvm.session import compiled, java_class
+from samza_azure.spark.jvm.session import compiled
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +59,17 @@ public class {NAME} extends org.apache.hadoop.fs.LocalFileSystem {{
             super.copyFromLocalFile(moves, from, to);
         }}
     }}
+    public void install(org.apache.hadoop.conf.Configuration settings) throws Exception {{
+        java.net.URI root = java.net.URI.create("file:///");
+        initialize(root, settings);
+        java.lang.reflect.Method put = org.apache.hadoop.fs.FileSystem.class.getDeclaredMethod(
+            "addFileSystemForTesting", new Class[] {{
+                java.net.URI.class, org.apache.hadoop.conf.Configuration.class, org.apache.hadoop.fs.FileSystem.class
+            }}
+        );
+        put.setAccessible(true);
+        put.invoke(null, new Object[] {{root, settings, this}});
+    }}
     private boolean linked(org.apache.hadoop.fs.Path from, org.apache.hadoop.fs.Path to) throws java.io.IOException {{
         if (!from.getName().endsWith("{TABLE}")) {{
             return false;
@@ -84,17 +95,6 @@ public class {NAME} extends org.apache.hadoop.fs.LocalFileSystem {{
 def install(spark: SparkSession) -> None:
     """Install `LocalFiles` in this JVM. A failure only costs time."""
     try:
-        settings = spark.sparkContext._jsc.hadoopConfiguration()
-        root = java_class(spark, "java.net.URI").create("file:///")
-        files = compiled(spark, NAME, SOURCE)
-        files.initialize(root, settings)
-        classes = java_class(spark, "java.lang.Class")
-        base = classes.forName("org.apache.hadoop.fs.FileSystem")
-        put = next(each for each in base.getDeclaredMethods() if each.getName() == "addFileSystemForTesting")
-        put.setAccessible(True)
-        given = java_class(spark, "java.util.ArrayList")()
-        for each in (root, settings, files):
-            given.add(each)
-        put.invoke(None, given.toArray())
+        compiled(spark, NAME, SOURCE).install(spark.sparkContext._jsc.hadoopConfiguration())
     except Exception as error:  # noqa: BLE001  # any error of Java or py4j
         log.info("Local files are written as Hadoop does it: %s", error)

@@ -7,7 +7,6 @@ applied as before. If this cannot be compiled, the session is Spark's own: it co
 """
 
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 from pyspark import SparkContext
@@ -25,16 +24,16 @@ REGISTRY, IDENTIFIER = f"{SQL}.catalyst.analysis.FunctionRegistry", f"{SQL}.cata
 NAME = "Sessions"
 SOURCE = f"""
 public class {NAME} {{
-    public Object session(
-        org.apache.spark.SparkContext context, java.util.HashMap settings, java.util.List functions
-    ) {{
+    private static final String[] FUNCTIONS = {{{", ".join(f'"{name}"' for name in FUNCTIONS)}}};
+
+    public Object session(org.apache.spark.SparkContext context) {{
         Thread thread = Thread.currentThread();
         ClassLoader before = thread.getContextClassLoader();
         thread.setContextClassLoader(new Without(before));
         try {{
-            Object made = new {SQL}.classic.SparkSession(context, settings);
-            for (int i = 0; i < functions.size(); i++) {{
-                {IDENTIFIER} name = new {IDENTIFIER}((String) functions.get(i));
+            Object made = new {SQL}.classic.SparkSession(context, new java.util.HashMap());
+            for (int i = 0; i < FUNCTIONS.length; i++) {{
+                {IDENTIFIER} name = new {IDENTIFIER}(FUNCTIONS[i]);
                 {REGISTRY}$.MODULE$.internal().registerFunction(name, new Later(name), "internal");
             }}
             return made;
@@ -80,16 +79,16 @@ public class {NAME} {{
 """
 
 
-def session_of(context: SparkContext, settings: Mapping[str, str]) -> SparkSession:
-    """The context's session, with these settings. Raise Py4JError if Spark's own cannot be made, either."""
+def session_of(context: SparkContext) -> SparkSession:
+    """The context's session, with its settings. Raise Py4JError if Spark's own cannot be made, either."""
     made: Any = None
     why: Exception | None = None
     try:
         sessions = compiled_in(context._jvm, NAME, SOURCE)
-        made = sessions.session(context._jsc.sc(), dict(settings), [*FUNCTIONS])
+        made = sessions.session(context._jsc.sc())
     except Exception as error:  # noqa: BLE001  # any of Java or py4j: a release has moved what this uses
         why = error
-    session = SparkSession(context, made, dict(settings))  # of a context that is stopped there is none
+    session = SparkSession(context, made)  # of a context that is stopped there is none
     if why is not None:
         log.warning("Spark registers the functions of spark.ml now, which costs time only: %s", why)
     return session

@@ -101,6 +101,18 @@ def _object(jvm: Any, name: str, field: str) -> Any:
     return found() if isinstance(found, JavaMember) else found
 
 
+def private_field(spark: SparkSession, owner: str, name: str) -> Any:
+    """A private field of a Java class, which can be read and set."""
+    return _field(jvm_of(spark), owner, name)
+
+
+@cache
+def _field(jvm: Any, owner: str, name: str) -> Any:
+    found = class_of(jvm, "java.lang.Class").forName(owner).getDeclaredField(name)
+    found.setAccessible(True)
+    return found
+
+
 def compiled(spark: SparkSession, name: str, source: str) -> Any:
     """An object of a Java class without arguments, compiled from its source: see `janino.py`."""
     return compiled_in(jvm_of(spark), name, source)
@@ -125,8 +137,6 @@ def _connected(settings: Mapping[str, str], jvm: Jvm, context: type[SparkContext
     os.environ["PYSPARK_PYTHON"] = jvm.python
     try:
         made = context(conf=SparkConf().setAll([*settings.items()]))
-        if context is Context:
-            return session_of(made, settings)
-        return SparkSession(made, options=dict(settings))
+        return session_of(made) if context is Context else SparkSession(made)
     finally:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]

@@ -16,12 +16,17 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from samza_azure.errors import PipelineRefused
+from samza_azure.spark.jvm.session import private_field
+
+CATALYST = "org.apache.spark.sql.catalyst"
+VIEWS = f"{CATALYST}.catalog.GlobalTempViewManager", "viewDefinitions"
+VARIABLES = f"{CATALYST}.catalog.TempVariableManager", "variables"
 
 
 @contextmanager
 def session_kept(spark: SparkSession, stage: str) -> Iterator[None]:
     """Restore the session after the body, which calls the stage's function. Refuse a change of what was there."""
-    settings, names = _settings(spark), {kind: (each, each.clone()) for kind, each in _names(spark).items()}
+    settings, names = settings_of(spark), {kind: (each, each.clone()) for kind, each in _names(spark).items()}
     try:
         yield
     finally:
@@ -38,16 +43,16 @@ def session_kept(spark: SparkSession, stage: str) -> Iterator[None]:
         )
 
 
-def _settings(spark: SparkSession) -> Any:
-    """The session's settings as a Java map, which no later change reaches."""
+def settings_of(spark: SparkSession) -> Any:
+    """The session's settings as a Java map, which no later change reaches. To read it takes hundreds of calls."""
     return spark.conf._jconf.getAllAsJava()
 
 
 def _restored(spark: SparkSession, settings: Any) -> list[str]:
     """Restore the session's settings. Return the names of those that had changed."""
-    now = _settings(spark)
+    now = settings_of(spark)
     if now.equals(settings):
-        return []  # hundreds of calls fewer than a comparison here
+        return []
     before, after = dict(settings), dict(now)
     changed = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
     for key in changed:
@@ -66,16 +71,9 @@ def _names(spark: SparkSession) -> Mapping[str, Any]:
         "function": state.functionRegistry().functionBuilders(),
         "table function": state.tableFunctionRegistry().functionBuilders(),
         "temporary view": catalog.tempViews(),
-        "global temporary view": _private(catalog.globalTempViewManager(), "viewDefinitions"),
-        "variable": _private(state.catalogManager().tempVariableManager(), "variables"),
+        "global temporary view": private_field(spark, *VIEWS).get(catalog.globalTempViewManager()),
+        "variable": private_field(spark, *VARIABLES).get(state.catalogManager().tempVariableManager()),
     }
-
-
-def _private(owner: Any, name: str) -> Any:
-    """The value of a private field of Java's."""
-    field = owner.getClass().getDeclaredField(name)
-    field.setAccessible(True)
-    return field.get(owner)
 
 
 def _names_restored(now: Any, before: Any) -> list[str]:

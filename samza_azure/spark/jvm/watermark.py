@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from samza_azure.errors import ConfigError
 from samza_azure.extras import SPARK, to_install
-from samza_azure.spark.jvm.session import java_class
+from samza_azure.spark.jvm.session import gateway_of, java_class, private_field
 
 QUERY = "org.apache.spark.sql.execution.streaming.runtime.StreamExecution"
 TRACKER = "org.apache.spark.sql.execution.streaming.runtime.WatermarkTracker"
@@ -29,8 +29,7 @@ class OwnedWatermark:
         """Take over the watermark. Call this in the query's first batch, before Spark has raised it."""
         self._spark, self._query = spark, query._jsq.streamingQuery()
         self._tracker: Any = self._query.watermarkTracker()
-        entries = self._tracker.getClass().getDeclaredField("operatorToWatermarkMap")
-        entries.setAccessible(True)
+        entries = private_field(spark, TRACKER, "operatorToWatermarkMap")
         none = getattr(java_class(spark, "scala.None$"), "MODULE$")
         entries.get(self._tracker).put(java_class(spark, "java.util.UUID").randomUUID(), none)
 
@@ -50,22 +49,22 @@ class OwnedWatermark:
 
 
 def _clock_of(spark: SparkSession) -> Any:
-    field = java_class(spark, "java.lang.Class").forName(QUERY).getDeclaredField("triggerClock")
-    field.setAccessible(True)
-    return field
+    return private_field(spark, QUERY, "triggerClock")
 
 
 def probe(spark: SparkSession) -> None:
     """Refuse a Spark whose watermark and clock cannot be owned."""
     try:
-        kind = java_class(spark, "java.lang.Class").forName(TRACKER)
-        kind.getDeclaredField("operatorToWatermarkMap").setAccessible(True)
+        gateway, classes = gateway_of(spark), java_class(spark, "java.lang.Class")
+        private_field(spark, TRACKER, "operatorToWatermarkMap")
         _clock_of(spark)
-        methods = {method.getName() for method in kind.getMethods()}
+        kind = classes.forName(TRACKER)
+        none, one = gateway.new_array(classes, 0), gateway.new_array(classes, 1)
+        one[0] = java_class(spark, "java.lang.Long").TYPE
+        kind.getMethod("currentWatermark", none)
+        kind.getMethod("setWatermark", one)
     except Exception as error:
         raise ConfigError(_UNKNOWN.format(version=spark.version, install=to_install(SPARK))) from error
-    if not {"setWatermark", "currentWatermark"} <= methods:
-        raise ConfigError(_UNKNOWN.format(version=spark.version, install=to_install(SPARK)))
 
 
 _UNKNOWN = (

@@ -28,6 +28,7 @@ from samza_azure.errors import PipelineRefused
 from samza_azure.pipeline.loading import load as pipeline_load
 from samza_azure.spark.jvm import reducers
 from samza_azure.spark.jvm.session import is_stopped, set_unchecked
+from samza_azure.spark.jvm.session_kept import settings_of
 from samza_azure.spark.pipeline.environment import environment_sent
 from samza_azure.spark.pipeline.left_out import LeftOut
 from samza_azure.spark.pipeline.spark_errors import said_by_stage
@@ -197,13 +198,17 @@ reducers.install(_without_session)
 def _settings_kept(name: str) -> Iterator[None]:
     """Undo or refuse the settings that this block makes on the session and that the job file lacks."""
     spark = SparkSession.getActiveSession()
-    before = dict(spark.conf.getAll) if spark else {}
-    yield
     if spark is None:
+        yield
         return
+    given = settings_of(spark)
+    yield
     if is_stopped(spark):
         raise PipelineRefused(f"The module {name} stops the session, which the stages need. Remove the call to stop().")
-    after = dict(spark.conf.getAll)
+    now = settings_of(spark)
+    if now.equals(given):
+        return
+    before, after = dict(given), dict(now)
     changed = {key for key in after.keys() | before.keys() if after.get(key) != before.get(key)}
     refused = sorted(changed - _NOT_THEIRS)
     said = [f"The module {name} sets {key}. Remove it: {OWN[key]}." for key in refused if key in OWN]

@@ -20,10 +20,11 @@ from samza_azure.errors import SamzaAzureError
 from samza_azure.machine.processes import how_it_ended
 from samza_azure.messages import OUT_OF_MEMORY, Alive, JvmEnded
 from samza_azure.pipeline.analysed import Pipeline
-from samza_azure.spark.jvm import cpu_time, exchanges, java, local_files, searches, selectors, sources
+from samza_azure.spark.jvm import java, sources
 from samza_azure.spark.jvm.application_end import end_with_application
 from samza_azure.spark.jvm.errors import BROKEN
 from samza_azure.spark.jvm.executors import replace_executors
+from samza_azure.spark.jvm.improvements import improvements
 from samza_azure.spark.jvm.session import EndedAtStart, connect_session, java_class, jvm_of
 from samza_azure.spark.jvm.settings import FALLBACK, STATE_HEADER
 from samza_azure.spark.jvm.watermark import probe
@@ -129,14 +130,10 @@ def _serve(
         send_modules(spark, config.path.absolute().parent, directory)
 
     def analyse() -> Pipeline:
-        with ThreadPoolExecutor(2) as threads:  # Spark starts a Python process to register a source
-            registered = threads.submit(sources.register, spark, LogSource)
-            threads.submit(local_files.install, spark)
-            threads.submit(selectors.install, spark)
-            threads.submit(cpu_time.installed, spark)
-            threads.submit(exchanges.install, spark)
-            if config.spark.get(searches.LEFT_OUT) != "false":
-                threads.submit(searches.install, spark)
+        with ThreadPoolExecutor(2) as threads:
+            registered = threads.submit(sources.register, spark, LogSource, config.path.absolute().parent)
+            for install in improvements(config.spark):
+                threads.submit(install, spark)
             pipeline = analyse_pipeline(spark, load(config), config, directory / "analysis")
             registered.result()
         if server is not None:
