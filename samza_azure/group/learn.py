@@ -667,6 +667,8 @@ def _wrote_control(view: View, action: WriteControl, answer: str | Refused | Too
             _refused(view, now)
         case Trouble.UNSETTLED:
             view.calls.unsettled = action
+            if (leading := view.leadership) is not None:
+                leading.lost_for = action.etag
         case Trouble.UNAVAILABLE | Denied() | Later():
             pass
         case _:

@@ -39,12 +39,18 @@ from samza_azure.messages import Phase
 
 def write(view: View, lease: Lease, control: Control, now: float) -> list[Action]:
     """Write the next control blob. Before that, read what became of a write without an answer; if there is nothing to
-    publish, read when a member reports that it cannot."""
+    publish, read when a member reports that it cannot.
+
+    A read may overtake the write that it asks about: the request is still on its way, and may be accepted later. If
+    the leader has no reason left to write by then, nobody would notice, since the others follow the leader row. So it
+    writes what it has once more: the new ETag keeps the lost one out, however late it comes.
+    """
     if not view.free(CONTROL, now):
         return []
     if view.calls.unsettled is not None:
         return [ReadControl(lease_id=lease.id)]
-    if (wanted := next_control(view, control, now)) != control:
+    may_land = view.as_leader.lost_for == view.own.control_etag
+    if (wanted := next_control(view, control, now)) != control or may_land:
         wanted = history.with_events(view, control, wanted)
         written = checked(control, replace(wanted, revision=control.revision + 1, nonce=view.fresh_id))
         has_newcomers = not set(written.members) <= set(control.members)

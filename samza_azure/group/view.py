@@ -213,6 +213,7 @@ class Leadership:
     since: float
     barrier_since: float  # when the version was published, or we became leader
     published_at: float = -1e9
+    lost_for: str = ""  # the blob's ETag for which we lost an answer: while the blob has it, that write may be accepted
     deposed_etag: str = ""  # of the former leader's row at our first read; a different one is a sign of life
     requests: tuple[Request, ...] = ()
     request_ages: dict[str, Age] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from samza_azure.group.actions import (
+    Action,
     DeleteMember,
     Finish,
     MarkDead,
@@ -15,6 +16,7 @@ from samza_azure.group.actions import (
 )
 from samza_azure.group.answers import ControlRead, Trouble
 from samza_azure.group.control import Assignment, Barrier, Member, Owner, RunPhase
+from samza_azure.group.decide import lead
 from samza_azure.group.ending import verdict
 from samza_azure.group.learn import learn, perform_locally, started
 from samza_azure.group.next_run import can_act, wanted_run
@@ -96,6 +98,34 @@ def test_a_version_that_lands_after_its_leader_gave_it_up_counts_from_when_it_is
     assert view.calls.unsettled == write
     learn(view, ReadControl("lease"), ControlRead(first, "landed"), sent_at=NOW + 1, now=NOW + 2)
     assert (view.as_leader.barrier_since, view.as_leader.published_at) == (NOW + 2, NOW + 2)
+
+
+def of_control(view: View, now: float) -> list[Action]:
+    """What a leader does about the control blob."""
+    return [action for action in lead(view, now) if isinstance(action, ReadControl | WriteControl)]
+
+
+def test_a_write_that_a_read_shows_undone_is_kept_out_even_without_a_reason_to_write() -> None:
+    """It landed later. Leader and leader row stayed at the version before, so nobody read that it had moved a task."""
+    view, lost = leader(), replace(CONTROL, revision=10, version=10, nonce="lost", barrier=Barrier(10))
+    assert of_control(view, NOW) == []
+    learn(view, WriteControl(lost, "control", "lease"), Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    read, again = ReadControl(lease_id="lease"), WriteControl(CONTROL, "", "")
+    for at in (NOW + 1, NOW + 2):  # the second time it is lost as well
+        assert of_control(view, at) == [read]
+        learn(view, read, ControlRead(CONTROL, "control"), sent_at=at, now=at)
+        again = WriteControl(replace(CONTROL, revision=10, nonce="fresh"), "control", "lease")
+        assert of_control(view, at) == [again], "the content as before, under another ETag"
+        learn(view, again, Trouble.UNSETTLED, sent_at=at, now=at)
+    learn(view, read, ControlRead(again.control, "newer"), sent_at=NOW + 3, now=NOW + 3)
+    assert of_control(view, NOW + 4) == [], "one is enough"
+
+
+def test_a_write_that_had_landed_when_it_was_read_is_not_followed_by_another() -> None:
+    view, landed = leader(), replace(CONTROL, revision=10, nonce="landed")
+    learn(view, WriteControl(landed, "control", "lease"), Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    learn(view, ReadControl("lease"), ControlRead(landed, "newer"), sent_at=NOW + 1, now=NOW + 1)
+    assert of_control(view, NOW + 1) == []
 
 
 def test_a_leader_decides_nothing_by_a_scan_that_was_sent_before_it_led() -> None:
