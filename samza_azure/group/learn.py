@@ -492,12 +492,17 @@ def _released_lease(view: View, answer: None | Refused | Missing | Nothing, now:
 
 
 def _is_undone(view: View, action: StorageAction, answer: Answer) -> bool:
-    """Whether a read shows that our heartbeat as leader was not written. It has failed, although this read has not: it
-    is sent again at once, and if it fails again, it waits for longer than the first time.
+    """Whether a read shows that our heartbeat as leader, or our write of the control blob, was not written. It has
+    failed, although this read has not: it is sent again at once, and if it fails again, it waits for longer than the
+    first time.
     """
-    if not isinstance(action, ReadLeaderRow) or view.leadership is None or view.calls.leader_row_unsettled is None:
+    if view.leadership is None:
         return False
-    return isinstance(answer, LeaderRow | Missing) and not _is_our_write(view, answer)
+    if isinstance(action, ReadControl) and isinstance(answer, ControlRead):
+        return view.calls.unsettled is not None and answer.etag == view.calls.unsettled.etag
+    if isinstance(action, ReadLeaderRow) and isinstance(answer, LeaderRow | Missing):
+        return view.calls.leader_row_unsettled is not None and not _is_our_write(view, answer)
+    return False
 
 
 def _is_our_write(view: View, row: LeaderRow | Missing) -> bool:

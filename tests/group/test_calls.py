@@ -6,11 +6,12 @@ from typing import Any, get_args
 
 import pytest
 
-from samza_azure.group import actions
+from samza_azure.group import actions, publish
 from samza_azure.group.actions import (
     HOUSEKEEPING,
     SCAN,
     AcquireLease,
+    Action,
     AnswerRequest,
     BreakLease,
     CleanRun,
@@ -38,7 +39,7 @@ from samza_azure.group.actions import (
 )
 from samza_azure.group.age import Age
 from samza_azure.group.answers import ANSWERS, Answer, Busy, ControlRead, Denied, Kept, Later, TooLarge, Trouble
-from samza_azure.group.control import Assignment, RunPhase
+from samza_azure.group.control import Assignment, Control, RunPhase
 from samza_azure.group.learn import learn, started, turn
 from samza_azure.group.rows import LeaderRow, ProcessorRow, ProcessorState, Request, RequestKind
 from samza_azure.group.timing import PROFILES
@@ -242,6 +243,32 @@ def test_a_heartbeat_of_a_leader_that_a_read_shows_to_be_done_is_not_repeated() 
     assert view.calls.failing == {}
     assert beat_of(view, NOW + TIMING.heartbeat_s - 0.01) is None
     assert beat_of(view, NOW + TIMING.heartbeat_s) is not None
+
+
+def test_a_write_of_the_control_blob_that_is_lost_again_and_again_waits_longer_each_time() -> None:
+    """A read of the blob has an answer each time, so there were eight calls a second without end."""
+    view, read, sent_at, found = leader(), ReadControl(lease_id="lease"), NOW, list[float]()
+    lost = WriteControl(replace(CONTROL, revision=10, nonce="lost"), "control", "lease")
+    for wait in (0.25, 0.5, 1, 2, 4, 4):
+        started(view, lost, sent_at)
+        learn(view, lost, Trouble.UNSETTLED, sent_at=sent_at, now=sent_at)
+        found.append(view.calls.failing[actions.CONTROL].until - sent_at)
+        assert of_control(view, sent_at + wait - 0.01) == []
+        sent_at += wait
+        assert of_control(view, sent_at) == [read]
+        learn(view, read, ControlRead(CONTROL, "control"), sent_at=sent_at, now=sent_at)
+        [again] = of_control(view, sent_at)
+        assert isinstance(again, WriteControl), "at once, since it is not there"
+        lost = again
+    assert found == [0.25, 0.5, 1, 2, 4, 4]
+    learn(view, lost, "newer", sent_at=sent_at, now=sent_at)
+    assert actions.CONTROL not in view.calls.failing
+
+
+def of_control(view: View, now: float) -> list[Action]:
+    """What a leader does about the control blob."""
+    assert isinstance(view.control, Control)
+    return publish.write(view, view.as_leader.lease, view.control, now)
 
 
 def test_calls_to_a_busy_service_obey_its_retry_after_and_heartbeats_do_not() -> None:
