@@ -314,9 +314,11 @@ class Ledger(MemoryStorage):
         return not any(self._lacks_container(member.incarnation) for member in control.members)
 
     def _lacks_container(self, incarnation: str) -> bool:
-        """Whether its row has lately said that it lacks a container."""
+        """Whether its row has lately said that it lacks a container, or says so still: it may have died since, and the
+        leader too, before that could mark it dead.
+        """
         beats, since = self.beats.get(incarnation), self.facts.instant() - 2 * self.facts.timing.heartbeat_timeout_s
-        return beats is not None and beats.lacked_at >= since
+        return beats is not None and beats.lacked_at >= min(since, beats.last)
 
     def _is_abler(self, after: Control, former: Mapping[str, Value]) -> bool:
         """Whether the successor can act where the former leader, which stays, cannot, as far as that one can know."""
