@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -325,6 +326,16 @@ class Driver:
         return [int(address.rpartition(".")[2]) for address in at_work]
 
 
+#: Executors of another locale, with a smaller stack, or that read a null as a value, have other rows or none.
+SAME_ROWS = {
+    "-Duser.language=en",
+    "-Duser.country=US",
+    "-Dfile.encoding=UTF-8",
+    "-Xss4m",
+    "-Darrow.enable_null_check_for_get=false",
+}
+
+
 class Trial:
     """A processor on a cluster of two workers, whose batches wait at a Python function while a strike is made."""
 
@@ -498,6 +509,15 @@ class Trial:
         found = {each.laddr.port for process in tree for each in process.net_connections() if each.status == "LISTEN"}
         assert set(self._ports) <= found, found
 
+    def computes_alike(self) -> None:
+        """Executors have what rows depend on: locale, time zone, the seed of hashes, room for deep plans."""
+        below = chain.from_iterable(psutil.Process(each.pid).children(True) for each in self.cluster.workers.values())
+        executors = [each for each in below if "CoarseGrainedExecutorBackend" in " ".join(_command(each))]
+        assert executors
+        for each in executors:
+            assert {*_command(each)} >= SAME_ROWS, _command(each)
+            assert {"TZ": "UTC", "PYTHONHASHSEED": "0"}.items() <= each.environ().items()
+
     def shows_no_secret(self) -> None:
         """Neither Spark's pages nor a log has what opens the state; its plans have where it is."""
         pages = {path: self.driver.said(path) for path in ("environment", "sql?details=true&length=99", "stages")}
@@ -597,6 +617,7 @@ def play_quickly(folder: Path, flights: pa.Table, rows: int, late: int) -> None:
         trial.strike(0, "decommissioning of the worker", leave, fails=False)
         trial.strike(late, "kill -9 of the executor", trial.kill_executors, fails=True)
         found = trial.late()  # counted with the rows that were appended
+        trial.computes_alike()
         trial.drained(late)
         assert found == {"daily_delays": cleaned(flights.slice(0, late)).num_rows}, found
     finally:
