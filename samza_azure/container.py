@@ -25,7 +25,7 @@ from samza_azure.log_rate_limit import RepeatFilter
 from samza_azure.machine.folders import private_folder
 from samza_azure.messages import Rejected
 from samza_azure.pipeline.loading import load
-from samza_azure.pipeline.quick_check import CheckBeside, has_spark, mentions_pandas, mentions_spark
+from samza_azure.pipeline.quick_check import CheckBeside, has_spark, mentions_spark
 from samza_azure.pipeline.without_spark import analyse_without_spark
 from samza_azure.planning import first_check
 from samza_azure.tasks.account import to_environment
@@ -98,7 +98,7 @@ def _run_with_spark(
 
     from samza_azure.spark.query.with_spark import serve  # Azure's SDK and Arrow, while the JVM starts
 
-    zygote.start(directory, config.app.packages, pandas=mentions_pandas(config))  # before there are threads, too
+    zygote.start(directory, config.app.packages)  # before there are threads, too
     channel.listen()
     check.then(lambda refused: _refuse(channel, clean(refused)))
     serve(config, directory, settings, jvm, channel)

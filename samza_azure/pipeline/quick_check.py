@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 
 #: What a query is made with, in the text of a module.
 _SPARK = re.compile(rb"pyspark|\.stage\b")
-_PANDAS = re.compile(rb"(?i)pandas|transformWithState|StatefulProcessor")
 #: Errors that do not depend on how often a module is imported.
 CERTAIN = (SyntaxError, NameError, ImportError)
 
@@ -63,20 +62,11 @@ def mentions_spark(config: Config) -> bool:
     """Whether the text of the main module, or of one beside it that it imports, has pyspark or a decorator of stages in
     it; true, too, if the main module cannot be found there.
     """
-    return _mentions(config, _SPARK)
-
-
-def mentions_pandas(config: Config) -> bool:
-    """The same for functions that get pandas' objects, and those with state, which need it in any case."""
-    return _mentions(config, _PANDAS)
-
-
-def _mentions(config: Config, what: re.Pattern[bytes]) -> bool:
     try:
         texts = list(local_modules(config.path.absolute().parent, config.app.main.partition(":")[0]))
     except OSError:
         return True
-    return not texts or any(what.search(text) for text in texts)
+    return not texts or any(_SPARK.search(text) for text in texts)
 
 
 class CheckBeside:

@@ -22,7 +22,7 @@ from samza_azure.machine.memory import (
     use_of_session,
 )
 from samza_azure.messages import APPLICATION_ENDED, OUT_OF_MEMORY
-from samza_azure.pipeline.quick_check import mentions_pandas, mentions_spark
+from samza_azure.pipeline.quick_check import mentions_spark
 
 GIB = 1 << 30
 #: Version 2: one tree. Version 1: a tree for each controller. Both: a machine on its way from one to the other.
@@ -278,21 +278,3 @@ def test_a_module_beside_the_main_one_mentions_spark(tmp_path: Path, main: str, 
         (tmp_path / name).write_text(text)
     job = '[app]\nname = "a"\nmain = "main:app"\n[azure.storage]\nconnect = "UseDevelopmentStorage=true"\n'
     assert mentions_spark(Config.parse(job, path=tmp_path / "job.toml")) is mentions
-
-
-@pytest.mark.parametrize(
-    ("text", "mentions"),
-    [
-        ("import pyspark", False),
-        ("import pandas as pd", True),
-        ("frame.groupBy('a').applyInPandas(f, 'a string')", True),
-        ("frame.transformWithState(P(), 'a string', 'append', 'none')", True),
-        ("from pyspark.sql.streaming import StatefulProcessor", True),
-    ],
-)
-def test_a_module_beside_the_main_one_mentions_pandas(tmp_path: Path, text: str, mentions: bool) -> None:
-    """Then Spark's Python processes find it imported."""
-    (tmp_path / "main.py").write_text("import stages")
-    (tmp_path / "stages.py").write_text(text)
-    job = '[app]\nname = "a"\nmain = "main:app"\n[azure.storage]\nconnect = "UseDevelopmentStorage=true"\n'
-    assert mentions_pandas(Config.parse(job, path=tmp_path / "job.toml")) is mentions

@@ -30,8 +30,9 @@ from samza_azure.machine.processes import die_with_parent
 from samza_azure.spark.jvm.launcher import APPENDED_PATH
 from samza_azure.user_code import note_values
 
-#: The modules that Spark's Python processes import.
+#: The modules that Spark's Python processes import. Missing ones are skipped: pyspark uses pandas if it is installed.
 MODULES = (
+    "pandas",
     "pyspark.sql.pandas.serializers",
     "pyspark.sql.worker.create_data_source",
     "pyspark.sql.worker.lookup_data_sources",
@@ -75,15 +76,14 @@ def on_path(python: str, environment: MutableMapping[str, str], directory: Path)
     return NAME
 
 
-def start(directory: Path, packages: Sequence[str] = (), *, pandas: bool = True) -> None:
+def start(directory: Path, packages: Sequence[str] = ()) -> None:
     """Import what Spark's processes need, then fork the zygote. Call this while the process has no other thread.
 
-    `packages` are the user's. Raise ConfigError if one of them cannot be imported. Without `pandas`, which takes a
-    quarter of a second, each process that needs it imports it.
+    `packages` are the user's. Raise ConfigError if one of them cannot be imported.
     """
     _say_values()
-    for name in (*MODULES, *(["pandas"] if pandas else [])):
-        with suppress(ImportError):  # pyspark uses pandas if it is installed
+    for name in MODULES:
+        with suppress(ImportError):
             importlib.import_module(name)
     for name in packages:
         try:
