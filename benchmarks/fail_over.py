@@ -17,6 +17,7 @@ from common import CONNECT, EXAMPLE, Azurite, Claim, main, middle, say, scratch
 from samza_azure.commands.fleet import Fleet, all_running
 from samza_azure.explain import bounds
 from samza_azure.host.processor import call_timeout_s
+from samza_azure.spark.jvm.java import GATEWAY, SUBMIT
 
 NAMES = ("one", "two")
 PATIENCE_S = 240.0
@@ -86,7 +87,7 @@ def _processes(fleet: Fleet, name: str, kind: str) -> Sequence[psutil.Process]:
     below = supervisor.children(recursive=True)
     match kind:
         case "JVM":
-            return [each for each in below if "org.apache.spark.deploy.SparkSubmit" in each.cmdline()]
+            return [each for each in below if not {SUBMIT, GATEWAY}.isdisjoint(each.cmdline())]
         case "container's Python":
             return [each for each in below if "samza_azure.container" in each.cmdline()]
     return [supervisor, *below]

@@ -29,6 +29,7 @@ from samza_azure.commands.dev import VARIABLE
 from samza_azure.commands.fleet import Fleet, all_running
 from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS
 from samza_azure.logs.record import decode_files, decode_header
+from samza_azure.spark.jvm.java import GATEWAY, SUBMIT
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Row
 from samza_azure.storage.limits import HINTS
@@ -293,9 +294,7 @@ class JobOnAzurite:
 
     def jvm(self, name: str) -> psutil.Process:
         """The container's JVM."""
-        return next(
-            process for process in self.tree(name) if "org.apache.spark.deploy.SparkSubmit" in process.cmdline()
-        )
+        return next(process for process in self.tree(name) if not {SUBMIT, GATEWAY}.isdisjoint(process.cmdline()))
 
     def has_spark(self, name: str) -> bool:
         """Whether the container has a process below it, as the JVM would be, or has loaded PySpark."""

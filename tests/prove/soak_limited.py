@@ -27,6 +27,8 @@ from typing import Any
 import psutil
 import pyarrow as pa
 
+from samza_azure.spark.jvm.java import GATEWAY, SUBMIT
+
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
 
 from out_of_memory import MIB, Cgroup, Members, machine_kills, made  # noqa: E402
@@ -166,7 +168,7 @@ def processes(fleet: Members) -> list[psutil.Process]:
     supervisor = psutil.Process(fleet.processes["p0"].pid)
     others = supervisor.children(recursive=True)
     container = next(each for each in others if "samza_azure.container" in each.cmdline())
-    jvm = next(each for each in others if "org.apache.spark.deploy.SparkSubmit" in each.cmdline())
+    jvm = next(each for each in others if not {SUBMIT, GATEWAY}.isdisjoint(each.cmdline()))
     return [supervisor, container, jvm, *(each for each in others if each not in (container, jvm))]
 
 

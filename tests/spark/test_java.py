@@ -48,7 +48,7 @@ def installed(directory: Path, version: str) -> Path:
 )
 def test_what_the_jvm_runs(settings: Mapping[str, str], environment: Mapping[str, str], main: str) -> None:
     """SparkSubmit where it has something to do: it fetches packages, and reads Spark's own file of settings."""
-    assert java._main(settings, environment)[0] == main
+    assert main in java._main(settings, environment)
 
 
 def test_java_home_comes_first_then_the_path(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ Without Spark's UI, nothing is noted of jobs and plans that only the UI and the 
 
 import logging
 import uuid
-from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any
@@ -55,6 +54,15 @@ public class {NAME} {{
         String[] parts = all.split(between, -1);
         for (int i = 0; i + 1 < parts.length; i += 2) settings.set(parts[i], parts[i + 1]);
         return settings;
+    }}
+
+    public String text({SETTINGS} settings, String between) {{
+        scala.Tuple2[] all = settings.getAll();
+        StringBuilder text = new StringBuilder();
+        for (int i = 0; i < all.length; i++) {{
+            text.append(i > 0 ? between : "").append(all[i]._1()).append(between).append(all[i]._2());
+        }}
+        return text.toString();
     }}
 
     public static class Context extends {CONTEXT} {{
@@ -104,7 +112,7 @@ class Context(SparkContext):
             java_import(self._jvm, name)
         with suppress(Exception):  # of Java or py4j: pyspark sends them, and `_initialize_context` says why
             contexts = compiled_in(self._jvm, NAME, SOURCE)
-            given = tuple(_sent(each, contexts) if type(each) is SparkConf else each for each in given)
+            given = tuple(Sent(each, contexts) if type(each) is SparkConf else each for each in given)
         super()._do_init(*given, **named)
 
     def _initialize_context(self, jconf: Any) -> Any:
@@ -117,21 +125,17 @@ class Context(SparkContext):
 
 
 class Sent(SparkConf):
-    """Settings in Java, of which those are known here that pyspark reads one by one."""
+    """The same settings in Java, sent in one call and read in one. pyspark needs four for each of them."""
 
-    def __init__(self, known: Sequence[tuple[str, str]], in_java: Any) -> None:
-        super().__init__(_jconf=in_java)
-        self._known = [*known]
+    def __init__(self, settings: SparkConf, contexts: Any) -> None:
+        self._contexts, self._between = contexts, uuid.uuid4().hex
+        sent = self._between.join(chain.from_iterable(settings.getAll()))
+        super().__init__(_jconf=contexts.settings(sent, self._between))
 
     def getAll(self) -> list[tuple[str, str]]:
-        """Those that were sent."""
-        return self._known
-
-
-def _sent(settings: SparkConf, contexts: Any) -> Sent:
-    """The same settings, sent to Java in one call. pyspark needs one for each, and three to read one."""
-    known, between = settings.getAll(), uuid.uuid4().hex
-    return Sent(known, contexts.settings(between.join(chain.from_iterable(known)), between))
+        """Also those that Java has had before."""
+        parts = self._contexts.text(self._jconf, self._between).split(self._between)
+        return [*zip(parts[::2], parts[1::2], strict=True)]
 
 
 def note_nothing(spark: SparkSession) -> None:

@@ -326,9 +326,9 @@ def _command(
 def _main(settings: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
     """What the JVM runs. SparkSubmit also reads `spark-defaults.conf`, and prepares an application for a cluster."""
     at_start = {name: settings[name] for name in START_SETTINGS if name in settings}
-    is_local = at_start.get("spark.master", "").startswith("local")
-    if is_local and at_start.keys() <= UNSUBMITTED and "SPARK_CONF_DIR" not in environment:
-        return [GATEWAY]
+    master = at_start.get("spark.master", "")
+    if master.startswith("local") and at_start.keys() <= UNSUBMITTED and "SPARK_CONF_DIR" not in environment:
+        return [f"-Dspark.master={master}", "-Dspark.submit.deployMode=client", GATEWAY]  # for a SparkConf of others
     return [SUBMIT, *(item for each in at_start.items() for item in ("--conf", "=".join(each))), "pyspark-shell"]
 
 

@@ -88,6 +88,8 @@ def session_of(context: SparkContext) -> SparkSession:
         made = sessions.session(context._jsc.sc())
     except Exception as error:  # noqa: BLE001  # any of Java or py4j: a release has moved what this uses
         why = error
+    if made is not None:
+        made.sessionState()  # now, since a setting may be wrong, or the context stopped meanwhile
     session = SparkSession(context, made)  # of a context that is stopped there is none
     if why is not None:
         log.warning("Spark registers the functions of spark.ml now, which costs time only: %s", why)
