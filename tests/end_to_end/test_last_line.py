@@ -122,6 +122,17 @@ def test_a_processor_that_leaves_in_an_outage_says_which_of_its_tasks_others_hav
     world.exact()
 
 
+def gave_up(world: JobOnAzurite, held: str) -> None:
+    """Its last line says that the batch of this task was given up, and the other processor repeats that."""
+    said = (
+        r"Left the group; 2 of 2 tasks handed over. Batches given up, because they could not end in time: "
+        rf"{held}; the next owners repeat [1-9]\d* input rows\.$"
+    )
+    assert re.search(said, last_line(world, "p0")), last_line(world, "p0")
+    world.settled(lambda shown: {task["owner"] for task in shown["tasks"]} == {"p1"})
+    world.exact()
+
+
 def test_a_processor_says_what_was_given_up_when_it_should_have_gone(world: JobOnAzurite) -> None:
     """It is still there after the time that it was told, and ends later. The batch may have taken a minute."""
     world.start("p0")
@@ -131,13 +142,7 @@ def test_a_processor_says_what_was_given_up_when_it_should_have_gone(world: JobO
         world.settled(lambda shown: {task["owner"] for task in shown["tasks"] if task["name"] != held} == {"p1"})
         world.fleet.send("p0", signal.SIGTERM)
         assert world.fleet.processes["p0"].wait(PATIENCE_S) == Verdict.DONE
-    said = (
-        r"Left the group; 2 of 2 tasks handed over. Batches given up, because they could not end in time: "
-        rf"{held}; the next owners repeat [1-9]\d* input rows\.$"
-    )
-    assert re.search(said, last_line(world, "p0")), last_line(world, "p0")
-    world.settled(lambda shown: {task["owner"] for task in shown["tasks"]} == {"p1"})
-    world.exact()
+    gave_up(world, held)
 
 
 def test_a_processor_says_how_many_rows_are_repeated_of_a_batch_that_did_not_end(world: JobOnAzurite) -> None:
@@ -147,13 +152,7 @@ def test_a_processor_says_how_many_rows_are_repeated_of_a_batch_that_did_not_end
     with stuck(world, held):
         world.fleet.send("p0", signal.SIGTERM)
         assert world.fleet.processes["p0"].wait(PATIENCE_S) == Verdict.DONE
-    said = (
-        r"Left the group; 2 of 2 tasks handed over. Batches given up, because they could not end in time: "
-        rf"{held}; the next owners repeat [1-9]\d* input rows\.$"
-    )
-    assert re.search(said, last_line(world, "p0")), last_line(world, "p0")
-    world.settled(lambda shown: {task["owner"] for task in shown["tasks"]} == {"p1"})
-    world.exact()
+    gave_up(world, held)
 
 
 def test_the_last_one_says_that_nobody_can_take_its_tasks(world: JobOnAzurite) -> None:

@@ -108,9 +108,9 @@ class Context(SparkContext):
     """pyspark's context, around ours."""
 
     def _do_init(self, *given: Any, **named: Any) -> None:
-        for name in LOOKED_UP:
-            java_import(self._jvm, name)
         with suppress(Exception):  # of Java or py4j: pyspark sends them, and `_initialize_context` says why
+            for name in LOOKED_UP:
+                java_import(self._jvm, name)
             contexts = compiled_in(self._jvm, NAME, SOURCE)
             given = tuple(Sent(each, contexts) if type(each) is SparkConf else each for each in given)
         super()._do_init(*given, **named)
